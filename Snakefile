@@ -1,0 +1,29 @@
+"""tokensphere: how token representations cluster in transformers.
+
+snakemake --cores 8 --resources gpu=1      every table and figure of the configuration
+snakemake --cores 8 fig03_mass_near_one    one figure
+"""
+
+from snakemake.utils import min_version
+
+min_version("9.27")
+
+
+# Snakemake would merge --configfile into this one; a configuration replaces, it never mixes.
+if "models" not in config:
+
+    configfile: "config/tiny.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/activations.smk"
+include: "workflow/rules/metrics.smk"
+include: "workflow/rules/figures.smk"
+include: "workflow/rules/report.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        expand("results/tables/{metric}.csv", metric=catalogue.CONSTANTS),
+        [f"results/figures/{figure.name}.png" for figure in FIGURES],

@@ -1,0 +1,40 @@
+"""Draw a figure of histograms: one run's inner products, layer by layer, and its companion."""
+
+from tokensphere.harness.job import job
+
+with job(snakemake) as run:
+    from functools import partial
+    from pathlib import Path
+
+    import pandas as pd
+
+    from tokensphere import tables
+    from tokensphere.drawing import histograms, readings
+
+    figure = run.params.figure
+    options = figure["options"]
+    (about,) = figure["runs"]
+    data, *counterpart = (
+        histograms.assemble(tables.read(path), options["panels"])
+        for path in [*run.input.tables, *run.input.matches]
+    )
+    readings.write(
+        run.output,
+        data,
+        partial(
+            histograms.draw,
+            title=f"{about['label']}, {about['weights']}, prompt {about['prompt']}",
+            titles={
+                "published": "As published: all pairs",
+                "controlled": "Controlled: pairs of distinct token ids",
+            },
+            axis=histograms.density_axis(pd.concat([data, *counterpart]), options["hidden"]),
+            near_one=figure["constants"]["near_one"],
+            bar_colour=options["bars"],
+            near_one_colour=options["near_one"],
+        ),
+        keys=["layer", "state", "bin_left"],
+        empty=["density"],
+        template=Path(run.input.template),
+        facts=figure,
+    )

@@ -1,0 +1,192 @@
+"""The grid of runs, and which of them each figure draws.
+
+A run is one (model, weights, prompt). The Snakefile reads this module while it plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+# Colour-blind safe (the values of seaborn's "colorblind" palette), in an order in which
+# neighbours differ in lightness too.
+COLOURS = (
+    "#0173b2",
+    "#de8f05",
+    "#029e73",
+    "#cc78bc",
+    "#d55e00",
+    "#56b4e9",
+    "#ca9161",
+    "#949494",
+    "#fbafe4",
+    "#ece133",
+)
+
+
+class Run(NamedTuple):
+    """One model with one weight set on one prompt."""
+
+    model: str
+    weights: str
+    prompt: str
+
+    @property
+    def path(self) -> str:
+        """The part of a path that names the run."""
+        return "/".join(self)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure as a rule needs it.
+
+    Attributes
+    ----------
+    name : str
+    entry : dict
+        Its entry in the catalogue.
+    runs : tuple of Run
+        The runs it draws, models in the order of the configuration.
+    matches : tuple of Run
+        Runs that it reads only for its axes.
+    params : dict
+        All that the drawing depends on beside its tables.
+    """
+
+    name: str
+    entry: dict[str, Any]
+    runs: tuple[Run, ...]
+    matches: tuple[Run, ...]
+    params: dict[str, Any] = field(hash=False)
+
+
+def runs(config: Mapping[str, Any]) -> list[Run]:
+    """List every run of a configuration."""
+    return [
+        Run(model, weights, prompt)
+        for model, entry in config["models"].items()
+        for weights in entry["weights"]
+        for prompt in config["prompts"]
+    ]
+
+
+def load(path: Path) -> dict[str, dict[str, Any]]:
+    """Read the catalogue of figures."""
+    entries: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return entries
+
+
+def chosen(
+    catalogue: Mapping[str, Any], config: Mapping[str, Any]
+) -> tuple[list[Figure], list[str]]:
+    """Choose the figures that a configuration asks for and has the runs for.
+
+    Parameters
+    ----------
+    catalogue : mapping
+        As `load` returns it.
+    config : mapping
+        As `config.check` returns it.
+
+    Returns
+    -------
+    figures : list of Figure
+    skipped : list of str
+        A sentence for each figure that lacks a run, and what to add.
+    """
+    wanted = config["figures"]["draw"]
+    figures, skipped = [], []
+    for name, entry in catalogue.items():
+        if wanted != "all" and name not in wanted:
+            continue
+        lacking = _lacking(entry, config)
+        if lacking:
+            skipped.append(f"{name} is skipped: {lacking}")
+        else:
+            figures.append(_figure(name, entry, config))
+    return figures, skipped
+
+
+def _models(entry: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+    if entry["models"] == "all":
+        return list(config["models"])
+    return [config["roles"][entry["models"]]]
+
+
+def _weights(kind: str, seeds: str, model: str, config: Mapping[str, Any]) -> list[str]:
+    """List a model's weight sets of one kind, in the order of the configuration."""
+    scheme = config["figures"]["baseline"] if kind == "baseline" else kind
+    found = [one for one in config["models"][model]["weights"] if one.partition(".")[0] == scheme]
+    return found[:1] if seeds == "first" else found
+
+
+def _lacking(entry: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """Say what a figure needs and the configuration lacks; empty if nothing."""
+    models = _models(entry, config)
+    for kind in entry["weights"]:
+        if not any(_weights(kind, entry["seeds"], model, config) for model in models):
+            scheme = kind if kind == "trained" else f"{config['figures']['baseline']}.0"
+            return f"add {scheme!r} to the weights of {' or '.join(models)}"
+    return ""
+
+
+def _figure(name: str, entry: dict[str, Any], config: Mapping[str, Any]) -> Figure:
+    prompts = list(config["prompts"])
+    if entry["prompts"] == "one":
+        prompts = [config["figures"]["prompt"]]
+
+    def select(kinds: list[str]) -> tuple[Run, ...]:
+        return tuple(
+            Run(model, weights, prompt)
+            for model in _models(entry, config)
+            for kind in kinds
+            for weights in _weights(kind, entry["seeds"], model, config)
+            for prompt in prompts
+        )
+
+    drawn = select(entry["weights"])
+    params = {
+        "title": entry["title"],
+        "options": entry["options"],
+        "constants": constants(config, entry["table"]),
+        "runs": [_legend(run, config) for run in drawn],
+        "prompt": config["figures"]["prompt"],
+        "baseline": config["figures"]["baseline"],
+        "controls": [prompt for prompt in prompts if config["prompts"][prompt]["control"]],
+    }
+    return Figure(name, entry, drawn, select(entry.get("matches", [])), params)
+
+
+def _legend(run: Run, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a figure says about a run, and its model's colour."""
+    entry = config["models"][run.model]
+    position = list(config["models"]).index(run.model)
+    return {
+        "model": run.model,
+        "weights": run.weights,
+        "prompt": run.prompt,
+        "label": label(run.model, config),
+        "colour": entry.get("colour", COLOURS[position % len(COLOURS)]),
+    }
+
+
+def label(model: str, config: Mapping[str, Any]) -> str:
+    """Return how figures and tables call a model."""
+    return str(config["models"][model].get("label", model))
+
+
+# Which constants each measure takes; a rule depends on these alone.
+CONSTANTS = {
+    "inner_products": ("near_one",),
+    "inner_product_histogram": ("near_one", "histogram_bins"),
+}
+
+
+def constants(config: Mapping[str, Any], metric: str) -> dict[str, Any]:
+    """Return the constants that a metric takes, from the configuration."""
+    return {name: config["metrics"][name] for name in CONSTANTS[metric]}

@@ -1,0 +1,165 @@
+"""The configuration: checked against its closed schema and against the world before any job."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
+from tokensphere import prompts
+from tokensphere.harness.errors import UserError
+
+SCHEMES = ("norm_matched",)
+WEIGHTS = re.compile(rf"trained|(?:{'|'.join(SCHEMES)})\.(?:0|[1-9]\d*)")
+
+Config = dict[str, Any]
+
+
+def check(config: Mapping[str, Any], schema: Path, figures: Iterable[str], where: str) -> Config:
+    """Check a configuration and fill in its defaults.
+
+    Parameters
+    ----------
+    config : mapping
+        As read from YAML.
+    schema : Path
+        The closed JSON schema, in YAML.
+    figures : iterable of str
+        The names of all figures.
+    where : str
+        The configuration file, for errors.
+
+    Returns
+    -------
+    dict
+        The configuration with every default in place.
+
+    Raises
+    ------
+    UserError
+        That names key, value and what to write instead.
+    """
+    rules = yaml.safe_load(schema.read_text(encoding="utf-8"))
+    error = next(iter(_errors(config, rules)), None)
+    if error is not None:
+        raise _explain(error, where)
+    complete: Config = _with_defaults(deepcopy(dict(config)), rules, rules)
+    _check_weights(complete, where)
+    _check_references(complete, list(figures), where)
+    for name, prompt in complete["prompts"].items():
+        prompts.read(prompt["file"], f"{where}: prompts.{name}.file")
+    return complete
+
+
+def _errors(config: Mapping[str, Any], rules: dict[str, Any]) -> list[ValidationError]:
+    """List schema errors, the ones nearest to the top first, in the order of the document."""
+    errors = Draft202012Validator(rules).iter_errors(config)
+    return sorted(errors, key=lambda error: (len(error.absolute_path), str(error.message)))
+
+
+def _explain(error: ValidationError, where: str) -> UserError:
+    """Turn a schema error into the key, what is wrong with it, and what to write instead."""
+    if error.validator == "oneOf" and error.context:
+        error = _closest(error)
+    path = ".".join(str(part) for part in error.absolute_path)
+    place = f"{where}: {path}" if path else where
+    schema: Any = error.schema
+    instance: Any = error.instance
+    known = sorted(schema.get("properties", {}))
+    hint = schema.get("description") or "see workflow/schemas/config.schema.yaml"
+    if error.validator == "additionalProperties":
+        key = next(key for key in instance if key not in known)
+        return UserError(place, f"unknown key {key!r}", suggest(str(key), known))
+    if error.validator == "required":
+        missing = next(key for key in schema["required"] if key not in instance)
+        entry = schema["properties"][missing]
+        return UserError(place, f"the key {missing!r} is missing", _one_line(entry, "add it"))
+    if error.validator in ("pattern", "enum", "const"):
+        if error.validator == "enum":
+            hint = suggest(str(instance), [str(value) for value in schema["enum"]])
+        return UserError(place, f"{instance!r} is not a legal value", _first_line(hint))
+    return UserError(place, _shorten(error.message), _first_line(hint))
+
+
+def _closest(error: ValidationError) -> ValidationError:
+    """Of the alternatives of a oneOf, take the error of the one that was most likely meant."""
+    alternatives: dict[Any, list[ValidationError]] = {}
+    for entry in error.context or ():
+        alternatives.setdefault(entry.schema_path[0], []).append(entry)
+    rank = {"type": 3, "const": 3, "required": 1, "additionalProperties": 2}
+    costs = {
+        key: sum(rank.get(str(entry.validator), 0) for entry in entries)
+        for key, entries in alternatives.items()
+    }
+    entries = alternatives[min(costs, key=lambda key: costs[key])]
+    return min(entries, key=lambda entry: rank.get(str(entry.validator), 0))
+
+
+def _one_line(entry: Mapping[str, Any], fallback: str) -> str:
+    return _first_line(str(entry.get("description", fallback)))
+
+
+def _first_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _shorten(text: str, most: int = 160) -> str:
+    text = _first_line(text)
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Say which known word may have been meant, or list them all."""
+    known = list(known)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
+
+
+def _with_defaults(value: Any, rule: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
+    """Fill in the defaults of a schema, all the way down."""
+    if "$ref" in rule:
+        rule = root["$defs"][rule["$ref"].rpartition("/")[2]]
+    if isinstance(value, dict):
+        for key, entry in rule.get("properties", {}).items():
+            if key not in value and "default" in entry:
+                value[key] = deepcopy(entry["default"])
+        for key in value:
+            entry = rule.get("properties", {}).get(key, rule.get("additionalProperties"))
+            if isinstance(entry, dict):
+                value[key] = _with_defaults(value[key], entry, root)
+    return value
+
+
+def _check_weights(config: Config, where: str) -> None:
+    for name, model in config["models"].items():
+        for weights in model["weights"]:
+            if not WEIGHTS.fullmatch(weights):
+                scheme = weights.partition(".")[0]
+                hint = suggest(scheme, ["trained", *SCHEMES])
+                if scheme in SCHEMES:
+                    hint = f"give a seed after the scheme: {scheme}.0"
+                raise UserError(
+                    f"{where}: models.{name}.weights",
+                    f"{weights!r} is no weight set (trained, or SCHEME.SEED)",
+                    hint,
+                )
+
+
+def _check_references(config: Config, figures: list[str], where: str) -> None:
+    references = [
+        ("roles.focus", config["roles"]["focus"], list(config["models"])),
+        ("roles.second", config["roles"]["second"], list(config["models"])),
+        ("figures.prompt", config["figures"]["prompt"], list(config["prompts"])),
+    ]
+    draw = config["figures"]["draw"]
+    references += [("figures.draw", name, figures) for name in draw if draw != "all"]
+    for key, value, known in references:
+        if value not in known:
+            raise UserError(f"{where}: {key}", f"there is no {value!r}", suggest(value, known))

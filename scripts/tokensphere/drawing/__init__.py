@@ -1,0 +1,1 @@
+"""Figures: one style, captions, and one module for each kind of panel."""

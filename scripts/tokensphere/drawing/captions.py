@@ -1,0 +1,55 @@
+"""Captions: rendered from a template and the numbers that the figure drew."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from tokensphere import tables
+
+
+def render(template: Path, csv: Path, reading: str, facts: Mapping[str, Any]) -> str:
+    """Render a caption in reStructuredText.
+
+    Parameters
+    ----------
+    template : Path
+        A Jinja template. It sees `data` (the figure's own csv as a data frame), `reading`
+        (`published` or `controlled`) and the facts.
+    csv : Path
+        The numbers drawn: every number in the caption is read from it.
+    reading : str
+    facts : mapping
+        Title, constants and options of the figure.
+
+    Returns
+    -------
+    str
+        One paragraph, white space collapsed.
+    """
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
+    environment.filters |= {"number": number, "plain": plain, "listed": listed}
+    text = environment.from_string(template.read_text(encoding="utf-8")).render(
+        data=tables.read(csv), reading=reading, **facts
+    )
+    return " ".join(text.split()) + "\n"
+
+
+def number(value: float) -> str:
+    """Write a number with three significant digits, `undefined` where there is none."""
+    return "undefined" if value != value else f"{value:#.3g}"
+
+
+def plain(text: str) -> str:
+    """Write a text so that reStructuredText and Jinja take every character as it is."""
+    return re.sub(r"([\\*`|_])", r"\\\1", text).replace("{", "(").replace("}", ")")
+
+
+def listed(items: Any) -> str:
+    """Join words as a sentence does: a, b and c."""
+    words = [str(item) for item in items]
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]

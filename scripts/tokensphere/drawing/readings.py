@@ -1,0 +1,57 @@
+"""The files of a figure: the published reading alone, and its companion with both readings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from tokensphere import tables
+from tokensphere.drawing import captions, style
+
+PUBLISHED = ["published"]
+COMPANION = ["published", "controlled"]
+
+
+def write(
+    output: SimpleNamespace,
+    data: pd.DataFrame,
+    draw: Callable[[pd.DataFrame, Sequence[str]], Figure],
+    *,
+    keys: Sequence[str],
+    empty: Sequence[str],
+    template: Path,
+    facts: Mapping[str, Any],
+) -> None:
+    """Write picture, csv and caption of a figure and of its companion.
+
+    Parameters
+    ----------
+    output : SimpleNamespace
+        Paths `png`, `svg`, `pdf`, `csv`, `caption`, and each with `controlled_` in front.
+    data : DataFrame
+        The numbers drawn, with a column `reading` (published, controlled).
+    draw : callable (data, readings) -> Figure
+    keys, empty : sequence of str
+        Columns that name a row, and that may be empty (`tables.write`).
+    template : Path
+        The caption's template.
+    facts : mapping
+        What the caption may say beside the numbers.
+    """
+    for prefix, shown in (("", PUBLISHED), ("controlled_", COMPANION)):
+        place = {
+            kind: getattr(output, prefix + kind) for kind in ("png", "svg", "pdf", "csv", "caption")
+        }
+        drawn = data[data["reading"].isin(shown)]
+        rows = [
+            {str(name): value for name, value in row.items()} for row in drawn.to_dict("records")
+        ]
+        tables.write(place["csv"], rows, ["reading", *keys], empty=empty)
+        style.save(draw(drawn, shown), place["png"], place["svg"], place["pdf"])
+        caption = captions.render(template, place["csv"], shown[-1], facts)
+        place["caption"].write_text(caption, encoding="utf-8")

@@ -1,0 +1,84 @@
+"""The one style of all figures: sizes at print, fonts, colours of meaning, how files are saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+# Inches at print size: one column of a two-column paper, and the whole page width.
+COLUMN, PAGE = 3.5, 7.2
+DPI = 200
+
+UNDEFINED = "#e4e4e4"
+TRAINED, RANDOM = "solid", (0, (4, 2))
+LINE_STYLES: dict[str, Any] = {"trained": TRAINED, "random": RANDOM}
+
+RC: dict[Any, Any] = {
+    "figure.dpi": DPI,
+    "savefig.dpi": DPI,
+    "font.family": "DejaVu Sans",  # ships with matplotlib: the same letters everywhere
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "figure.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#ececec",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.5,
+    "legend.frameon": False,
+    "hatch.linewidth": 0.6,
+    "svg.hashsalt": "tokensphere",  # ids in an SVG depend on its content alone
+    "svg.fonttype": "none",  # text stays text
+    "pdf.fonttype": 42,
+}
+
+
+def new(width: float, height: float) -> Figure:
+    """Start a figure of a size in inches at print, in this style."""
+    plt.rcParams.update(matplotlib.rcParamsDefault)
+    plt.rcParams.update(RC)
+    return plt.figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Figure, png: Path, svg: Path, pdf: Path) -> None:
+    """Save a figure in three formats, each free of dates, so that equal pictures are equal files.
+
+    Raises
+    ------
+    RuntimeError
+        If a file does not end as its format does.
+    """
+    figure.savefig(png, format="png")
+    figure.savefig(svg, format="svg", metadata={"Date": None})
+    figure.savefig(pdf, format="pdf", metadata={"CreationDate": None})
+    plt.close(figure)
+    for path, end in ((png, b"IEND\xaeB`\x82"), (svg, b"</svg>"), (pdf, b"%%EOF")):
+        if not path.read_bytes().rstrip(b"\n").endswith(end):
+            raise RuntimeError(f"{path} was not written whole")
+
+
+def shade_undefined(axes: Axes, depths: NDArray[Any], values: NDArray[Any]) -> None:
+    """Mark depths whose value is undefined by a grey band, so that no gap looks like data."""
+    for index in map(int, np.flatnonzero(np.isnan(values))):
+        left = depths[max(index - 1, 0)]
+        right = depths[min(index + 1, len(depths) - 1)]
+        axes.axvspan(
+            (left + depths[index]) / 2, (depths[index] + right) / 2, color=UNDEFINED, zorder=0
+        )

@@ -1,0 +1,252 @@
+"""The context every script runs in: `with job(snakemake) as run:`.
+
+It must be a script's first import: it ties the script to its driver before anything heavy is
+loaded. Inside the context the script writes to `run.output.NAME`, a unique part beside the
+real output. Only when the body has ended without an error are the parts hashed, the record
+written, and all moved into place; otherwise nothing of them remains.
+"""
+
+from __future__ import annotations
+
+from tokensphere.harness import lifeline  # isort: skip  (first: it arms the parent-death signal)
+
+import os
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+from tokensphere import hashes
+from tokensphere.harness import log, records
+from tokensphere.harness.errors import UserError
+
+Item = TypeVar("Item")
+
+HOST = socket.gethostname()
+
+
+def part_of(output: Path) -> Path:
+    """Return a name beside an output that no other process uses: it carries host and pid."""
+    return output.with_name(f".{output.name}.{HOST}.{os.getpid()}.{secrets.token_hex(4)}.part")
+
+
+def remove_dead_parts(folder: Path) -> None:
+    """Remove parts in a folder whose process, on this host, is gone."""
+    for part in folder.glob(f".*.{HOST}.*.part"):
+        pid = part.name.split(".")[-3]
+        if pid.isdigit() and not _is_running(int(pid)):
+            log.logger.info("removed %s, left by a job that was killed", part)
+            part.unlink(missing_ok=True)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _stamp(path: str) -> int:
+    return os.stat(path).st_mtime_ns
+
+
+class Job:
+    """One job of the workflow, as its script sees it.
+
+    Attributes
+    ----------
+    input, params, wildcards
+        As Snakemake gives them.
+    output : SimpleNamespace
+        For each named output the part to write (a `Path`).
+    seeds : dict
+        Seeds of random draws, for the deterministic part of the record.
+    facts : dict
+        What is true of this run only (the device), for the run part of the record.
+    """
+
+    def __init__(self, snakemake: Any) -> None:
+        self._snakemake = snakemake
+        self._root = Path(snakemake.scriptdir).parent
+        self._started = time.time()
+        self.input = snakemake.input
+        self.params = snakemake.params
+        self.wildcards = snakemake.wildcards
+        self.seeds: dict[str, int] = {}
+        self.facts: dict[str, Any] = {}
+        self._outputs = {name: Path(path) for name, path in snakemake.output.items()}
+        self._parts = {name: part_of(path) for name, path in self._outputs.items()}
+        self.output = SimpleNamespace(**self._parts)
+
+    @property
+    def name(self) -> str:
+        """The rule and its wildcards, as logs and errors call this job."""
+        return "/".join([self._snakemake.rule, *self.wildcards])
+
+    def steps(self, unit: str, total: int) -> log.Progress:
+        """Start counting steps: `step()` after each moves the bar and writes a log line."""
+        return log.Progress(unit, total, self.name)
+
+    def progress(self, items: Iterable[Item], *, unit: str, total: int) -> Iterator[Item]:
+        """Pass `items` through, counting each as a step."""
+        steps = self.steps(unit, total)
+        for item in items:
+            yield item
+            steps.step()
+
+    def _begin(self) -> None:
+        log.logger.info("%s starts, OMP_NUM_THREADS=%s", self.name, os.getenv("OMP_NUM_THREADS"))
+        self._refuse_another_checkout()
+        self._refuse_other_versions()
+        for folder in {path.parent for path in self._outputs.values()}:
+            folder.mkdir(parents=True, exist_ok=True)
+            remove_dead_parts(folder)
+        # Inputs are hashed before they are read: the record names what the body was given.
+        self._inputs = {
+            name: [records.fingerprint(path) for path in self._files(name)]
+            for name, _ in self.input.items()
+            if name != "code"
+        }
+        self._code = {
+            str(Path(path).resolve().relative_to(self._root.resolve())): hashes.of_file(path)
+            for path in self._files("code")
+        }
+        self._stamps = {path: _stamp(path) for path in self.input}
+
+    def _files(self, name: str) -> list[str]:
+        files = self.input[name]
+        return [files] if isinstance(files, str) else list(files)
+
+    def _refuse_another_checkout(self) -> None:
+        used, own = Path(hashes.__file__).resolve().parents[1], self._root.resolve() / "scripts"
+        if used != own:
+            raise UserError(
+                self.name,
+                f"the library was imported from {used}, but this workflow's is in {own}",
+                "uninstall the other one (pip uninstall tokensphere) or use another environment",
+            )
+
+    def _refuse_other_versions(self) -> None:
+        wanted: dict[str, str] = self.params.get("versions", {})
+        found = records.installed(wanted)
+        self._installed = found
+        for name, version in wanted.items():
+            # A local build label (2.13.0+cpu) is the same release.
+            if found.get(name, "none").partition("+")[0] != version:
+                raise UserError(
+                    self.name,
+                    f"{name} {version} is locked, {found.get(name, 'none')} is installed",
+                    "install the locked versions (make install), or lock yours (make lock)",
+                )
+
+    def _refuse_changed_inputs(self) -> None:
+        touched = {path for path, stamp in self._stamps.items() if _stamp(path) != stamp}
+        for fingerprint in (one for files in self._inputs.values() for one in files):
+            path = fingerprint["path"]
+            if path in touched and records.fingerprint(path) != fingerprint:
+                raise UserError(path, "it changed while the job read it", "run the workflow again")
+
+    def _finish(self) -> None:
+        self._refuse_changed_inputs()
+        for name, part in self._parts.items():
+            if not part.is_file() or part.stat().st_size == 0:
+                raise RuntimeError(f"{self.name} did not write its output {name}")
+            with open(part, "rb+") as file:
+                os.fsync(file.fileno())
+        record = records.place(self._snakemake.rule, dict(self.wildcards.items()))
+        record.parent.mkdir(parents=True, exist_ok=True)
+        remove_dead_parts(record.parent)
+        part = part_of(record)
+        part.write_text(hashes.to_json(self._record()), encoding="utf-8")
+        if not lifeline.is_attached():
+            raise RuntimeError("the Snakemake process that started this job is gone")
+        # The record goes first: an output without a record would be one that nobody can audit.
+        os.replace(part, record)
+        for name, output in self._outputs.items():
+            os.replace(self._parts[name], output)
+        log.logger.info("%s done in %.1f s", self.name, time.time() - self._started)
+
+    def _discard(self) -> None:
+        for part in self._parts.values():
+            part.unlink(missing_ok=True)
+
+    def _record(self) -> dict[str, Any]:
+        outputs = {
+            name: records.fingerprint(self._parts[name], name=str(path))
+            for name, path in self._outputs.items()
+        }
+        # `where` says where things lie on this machine; it decides nothing.
+        params = {name: value for name, value in self.params.items() if name != "where"}
+        deterministic = {
+            "rule": self._snakemake.rule,
+            "wildcards": dict(self.wildcards.items()),
+            "inputs": self._inputs,
+            "code": self._code,
+            "params": params,
+            "seeds": self.seeds,
+            "outputs": outputs,
+        }
+        run = {
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started)),
+            "seconds": round(time.time() - self._started, 3),
+            "peak_memory_mb": records.peak_memory_mb(),
+            "threads": self._snakemake.threads,
+            "installed": self._installed,
+            "git": records.git_state(self._root),
+            **records.host(),
+            **self.facts,
+        }
+        archives = {
+            str(path): hashes.of_file(self._parts[name])
+            for name, path in self._outputs.items()
+            if "members" in outputs[name]
+        }
+        return {
+            "schema": records.SCHEMA,
+            "deterministic": {key: value for key, value in deterministic.items() if value != {}},
+            "run": {
+                key: value
+                for key, value in (run | {"archives_sha256": archives}).items()
+                if value != {}
+            },
+        }
+
+
+@contextmanager
+def job(snakemake: Any) -> Iterator[Job]:
+    """Run a script's body as one job: log, checks, parts, record, outputs moved into place.
+
+    Parameters
+    ----------
+    snakemake : object
+        The object that Snakemake injects into a script.
+
+    Yields
+    ------
+    Job
+
+    Raises
+    ------
+    SystemExit
+        With status 1 after any failure, which is then in the log and on the terminal.
+    """
+    log.start(snakemake.log[0])
+    run: Job | None = None
+    try:
+        run = Job(snakemake)
+        run._begin()
+        yield run
+        run._finish()
+    except BaseException as error:
+        if run is not None:
+            run._discard()
+        log.report(error)
+        sys.exit(1)

@@ -1,0 +1,128 @@
+"""Prompts: the text as read, and the tokens as fed to a model."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokensphere.harness.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+FEWEST_TOKENS = 3
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A prompt as a model is fed with it.
+
+    Attributes
+    ----------
+    ids : list of int
+    pieces : list of str
+        Readable pieces that keep the tokenizer's own markers (a leading Ġ, ▁ or ##).
+    special : list of bool
+        Added by the tokenizer, not part of the text.
+    truncated : bool
+        The text has more tokens than were fed.
+    """
+
+    ids: list[int]
+    pieces: list[str]
+    special: list[bool]
+    truncated: bool
+
+
+def read(path: str | Path, where: str) -> str:
+    """Read a prompt's text: UTF-8, without the newline that ends the file.
+
+    Raises
+    ------
+    UserError
+        If the file is missing, empty, not UTF-8, or starts with a byte-order mark.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise UserError(
+            where,
+            f"the prompt file {str(path)!r} cannot be read ({error.strerror})",
+            "correct the path; relative paths start in the working directory",
+        ) from error
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            where,
+            f"the prompt file {str(path)!r} is not UTF-8 (byte {error.start})",
+            "save it as UTF-8",
+        ) from error
+    if text.startswith("\ufeff"):
+        raise UserError(
+            where,
+            f"the prompt file {str(path)!r} starts with a byte-order mark",
+            "save it as UTF-8 without one: it would become a token",
+        )
+    text = text.replace("\r\n", "\n").removesuffix("\n")
+    if not text.strip():
+        raise UserError(where, f"the prompt file {str(path)!r} is empty", "write the text into it")
+    return text
+
+
+def write(path: str | Path, text: str) -> None:
+    """Write a prompt's text as `read` takes it: UTF-8, one newline at the end."""
+    Path(path).write_bytes((text + "\n").encode("utf-8"))
+
+
+def sha256(text: str) -> str:
+    """Return the sha256 of a prompt's text in UTF-8, without a newline at its end."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def tokenize(tokenizer: PreTrainedTokenizerBase, text: str, most: int, where: str) -> Tokens:
+    """Turn a text into the tokens that a model is fed with.
+
+    The tokenizer adds its own special tokens (BERT's [CLS] and [SEP]); none is added where it
+    adds none. A longer text is cut to `most` tokens as fed, special ones included.
+
+    Raises
+    ------
+    UserError
+        If fewer than three tokens come out: no pair statistic means anything then.
+    """
+    full = tokenizer(text, verbose=False)["input_ids"]
+    fed: Any = tokenizer(
+        text, truncation=True, max_length=most, return_special_tokens_mask=True, verbose=False
+    )
+    ids = [int(token) for token in fed["input_ids"]]
+    if len(ids) < FEWEST_TOKENS:
+        raise UserError(
+            where,
+            f"the prompt has {len(ids)} tokens, the fewest that can be measured is {FEWEST_TOKENS}",
+            "use a longer text",
+        )
+    return Tokens(
+        ids=ids,
+        pieces=[_readable(tokenizer, piece) for piece in tokenizer.convert_ids_to_tokens(ids)],
+        special=[bool(flag) for flag in fed["special_tokens_mask"]],
+        truncated=len(full) > len(ids),
+    )
+
+
+def _readable(tokenizer: PreTrainedTokenizerBase, piece: str) -> str:
+    """Show a byte-level piece as text (Ã© is é) but keep its marker of a leading space or newline.
+
+    Other tokenizers' pieces are readable as they are. A piece that ends within a character
+    (half an emoji) stays in its byte form.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    decoder = getattr(backend, "decoder", None)
+    if decoder is None or "ByteLevel" not in repr(decoder):
+        return piece
+    text = str(decoder.decode([piece]))
+    if "\ufffd" in text or not text:
+        return piece
+    return text.replace(" ", "Ġ").replace("\n", "Ċ").replace("\t", "ĉ")

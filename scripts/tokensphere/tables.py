@@ -1,0 +1,115 @@
+"""Tables: tidy CSV files, one a run and metric.
+
+Numbers are written with as many digits as reading them back needs. An undefined value is an
+empty field, and the column `reason` of its row says why.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = Mapping[str, Any]
+
+
+def write(
+    path: str | Path, rows: Iterable[Row], keys: Sequence[str], empty: Sequence[str] = ()
+) -> None:
+    """Write a table and check it.
+
+    Parameters
+    ----------
+    path : str or Path
+    rows : iterable of mappings
+        All with the same columns, in the order of the first row.
+    keys : sequence of str
+        The columns that together name a row.
+    empty : sequence of str
+        Columns that may be undefined without a reason (a band that too few units make).
+
+    Raises
+    ------
+    ValueError
+        If there is no row, a row has other columns, two rows have the same keys, or a value is
+        undefined without a reason.
+    """
+    rows = list(rows)
+    if not rows:
+        raise ValueError("a table needs at least one row")
+    columns = list(rows[0])
+    seen: set[tuple[Any, ...]] = set()
+    for row in rows:
+        if list(row) != columns:
+            raise ValueError(f"columns {list(row)} differ from the first row's {columns}")
+        key = tuple(row[name] for name in keys)
+        if key in seen:
+            raise ValueError(f"two rows have the same {', '.join(keys)}: {key}")
+        seen.add(key)
+        undefined = [n for n, value in row.items() if _is_nan(value) and n not in empty]
+        if undefined and not row.get("reason"):
+            raise ValueError(f"row {key}: {undefined[0]} is undefined without a reason")
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        for row in rows:
+            writer.writerow(_field(value) for value in row.values())
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _field(value: Any) -> str:
+    if _is_nan(value):
+        return ""
+    return repr(float(value)) if isinstance(value, float) else str(value)
+
+
+def read(path: str | Path) -> pd.DataFrame:
+    """Read a table; an empty field is NaN, but a text column keeps its empty texts."""
+    import pandas as pd
+
+    frame = pd.read_csv(path, float_precision="round_trip", keep_default_na=False, na_values=[""])
+    for name in ("reason", "label"):
+        if name in frame:
+            frame[name] = frame[name].fillna("").astype(str)
+    return frame
+
+
+def collect(
+    paths: Sequence[str | Path], runs: Sequence[Mapping[str, str]], into: str | Path
+) -> None:
+    """Concatenate the per-run tables of one metric, each row with its run in front.
+
+    Parameters
+    ----------
+    paths : sequence of paths
+        Per-run tables with the same columns.
+    runs : sequence of mappings
+        For each table what names its run (model, weights, prompt, label).
+    into : str or Path
+
+    Raises
+    ------
+    ValueError
+        If two tables differ in their columns.
+    """
+    header: list[str] | None = None
+    with open(into, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        for path, run in zip(paths, runs, strict=True):
+            with open(path, newline="", encoding="utf-8") as table:
+                reader = csv.reader(table)
+                columns = [*run, *next(reader)]
+                if header is None:
+                    header = columns
+                    writer.writerow(header)
+                elif columns != header:
+                    raise ValueError(f"{path} has columns {columns}, not {header}")
+                writer.writerows([*run.values(), *row] for row in reader)

@@ -1,0 +1,64 @@
+# From prompts and checkpoints to stores.
+#
+# Reads: the prompt files and checkpoint folders of the configuration.
+# Makes: results/prompts/{prompt}.txt
+#        results/activations/{model}/{weights}/{prompt}.zarr.zip
+
+
+rule prompt:
+    input:
+        text=lambda wildcards: CONFIG["prompts"][wildcards.prompt]["file"],
+        code=code("prompt.py"),
+    output:
+        text="results/prompts/{prompt}.txt",
+    log:
+        "results/logs/prompt/{prompt}.log",
+    benchmark:
+        "results/benchmarks/prompt/{prompt}.tsv"
+    conda:
+        "../../envs/analyse.yaml"
+    params:
+        versions=versions("prompt.py"),
+    message:
+        "Read the prompt {wildcards.prompt}"
+    script:
+        "../../scripts/prompt.py"
+
+
+rule extract:
+    input:
+        text="results/prompts/{prompt}.txt",
+        code=code("extract.py"),
+    output:
+        store=f"results/activations/{RUN}.zarr.zip",
+    log:
+        f"results/logs/extract/{RUN}.log",
+    benchmark:
+        f"results/benchmarks/extract/{RUN}.tsv"
+    conda:
+        "../../envs/extract.yaml"
+    threads: CONFIG["extraction_threads"]
+    resources:
+        gpu=0 if CONFIG["device"] == "cpu" else 1,
+        # The weights in float32 twice (while a random set is drawn), and torch itself.
+        mem_mb=lambda wildcards: (
+            1500 + 2 * sources.weights_mb(CHECKPOINTS[wildcards.model]["folder"])
+        ),
+        runtime=60,
+    params:
+        source=lambda wildcards: CHECKPOINTS[wildcards.model]["source"],
+        settings={
+            "device": CONFIG["device"],
+            "threads": CONFIG["extraction_threads"],
+            "max_tokens": CONFIG["max_tokens"],
+        },
+        versions=versions("extract.py"),
+        # Depending on `input` keeps it out of rerun triggers: a moved folder is the same source.
+        where=lambda wildcards, input: {
+            "source": dict(CONFIG["models"][wildcards.model]["source"]),
+            "cache": CONFIG["cache"],
+        },
+    message:
+        "Extract {wildcards.model} ({wildcards.weights}) on {wildcards.prompt}"
+    script:
+        "../../scripts/extract.py"

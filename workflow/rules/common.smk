@@ -1,0 +1,77 @@
+# The grid and the paths: what every rule file uses.
+#
+# Reads: the configuration, its schema, the catalogue of figures, the checkpoints' files (hashes).
+# Gives: CONFIG, RUNS, FIGURES, and the helpers below.
+
+import os
+import sys
+from pathlib import Path
+
+from snakemake.logging import logger
+
+HOME = Path(workflow.basedir)
+SCRIPTS = HOME / "scripts"
+# Before any other: an installed tokensphere of another checkout must not be planned with.
+sys.path.insert(0, str(SCRIPTS))
+
+from tokensphere import catalogue, config as configuration, hashes, sources
+from tokensphere.harness import closure
+from tokensphere.harness.errors import UserError
+
+# Scripts end when this process does (tokensphere.harness.lifeline).
+os.environ.update(TOKENSPHERE_DRIVER=str(os.getpid()))
+
+RUN = "{model}/{weights}/{prompt}"
+LOCK = HOME / "requirements.lock"
+
+
+wildcard_constraints:
+    model=r"[A-Za-z0-9._-]+",
+    weights=r"trained|norm_matched\.\d+",
+    prompt=r"[A-Za-z0-9._-]+",
+    metric=r"[a-z_]+",
+
+
+def here(path):
+    """Return a path of this workflow relative to the working directory, as inputs need it."""
+    return os.path.relpath(path)
+
+
+def code(script):
+    """List a script and every library module that it imports, for `input.code`."""
+    return [here(path) for path in closure.code(SCRIPTS / script)]
+
+
+def versions(script):
+    """Look up the locked versions of the packages that a script's code imports."""
+    return closure.versions(SCRIPTS / script, LOCK)
+
+
+def identities(config, where):
+    """Find every model's checkpoint and hash what it holds."""
+    cache = hashes.Cache(Path(config["cache"]) / "hashes.json")
+    found = {}
+    for name, model in config["models"].items():
+        folder = sources.locate(model["source"], f"{where}: models.{name}.source")
+        found[name] = {"folder": folder, "source": sources.identify(folder, cache)}
+    cache.save()
+    return found
+
+
+WHERE = ", ".join(str(file) for file in workflow.configfiles) or "config"
+try:
+    FIGURE_CATALOGUE = catalogue.load(HOME / "workflow/figures.yaml")
+    CONFIG = configuration.check(
+        config,
+        schema=HOME / "workflow/schemas/config.schema.yaml",
+        figures=FIGURE_CATALOGUE,
+        where=WHERE,
+    )
+    CHECKPOINTS = identities(CONFIG, WHERE)
+except UserError as error:
+    sys.exit(str(error))
+
+RUNS = catalogue.runs(CONFIG)
+FIGURES, SKIPPED = catalogue.chosen(FIGURE_CATALOGUE, CONFIG)
+for sentence in SKIPPED:
+    logger.warning(sentence)
