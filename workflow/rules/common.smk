@@ -18,8 +18,14 @@ from tokensphere import catalogue, config as configuration, hashes, sources
 from tokensphere.harness import closure
 from tokensphere.harness.errors import UserError
 
-# Scripts end when this process does (tokensphere.harness.lifeline).
-os.environ.update(TOKENSPHERE_DRIVER=str(os.getpid()))
+os.environ.update(
+    # Scripts end when this process does (tokensphere.harness.lifeline),
+    TOKENSPHERE_DRIVER=str(os.getpid()),
+    # and import the library beside them.
+    PYTHONPATH=os.pathsep.join(
+        filter(None, [str(SCRIPTS), os.environ.get("PYTHONPATH")])
+    ),
+)
 
 RUN = "{model}/{weights}/{prompt}"
 LOCK = HOME / "requirements.lock"

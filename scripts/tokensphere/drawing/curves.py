@@ -158,8 +158,7 @@ def draw(
             first = points.iloc[0]
             thin = first["series"] in controls
             _line(axes, points, colours[first["model"]], first["weights"], thin, band_opacity)
-        # A long title may run past its panel; it must not narrow the panel.
-        axes.set_title(titles[reading], loc="left").set_in_layout(False)
+        axes.set_title(titles[reading], loc="left")
         axes.set_xlabel("depth (layer / number of layers)")
         axes.set_ylabel(axes_labels[reading])
         axes.set_xlim(0, 1)
@@ -195,18 +194,17 @@ def _line(
         alpha=opacity,
         lw=0,
     )
-    normed = points[points["state"] == "final_norm"]
-    axes.plot(
-        normed["depth"],
-        normed["value"],
-        marker="o",
-        mfc="white",
-        mec=colour,
-        ls="none",
-        ms=4,
-        clip_on=False,
-        zorder=3,
-    )
+    for _, normed in points[points["state"] == "final_norm"].iterrows():
+        axes.plot(
+            normed["depth"],
+            normed["value"],
+            marker="o",
+            mfc="white",
+            mec=colour,
+            ms=4,
+            clip_on=False,
+            zorder=3,
+        )
     style.shade_undefined(axes, depth, value)
 
 
