@@ -22,9 +22,7 @@ os.environ.update(
     # Scripts end when this process does (tokensphere.harness.lifeline),
     TOKENSPHERE_DRIVER=str(os.getpid()),
     # and import the library beside them.
-    PYTHONPATH=os.pathsep.join(
-        filter(None, [str(SCRIPTS), os.environ.get("PYTHONPATH")])
-    ),
+    PYTHONPATH=os.pathsep.join(filter(None, [str(SCRIPTS), os.environ.get("PYTHONPATH")])),
 )
 
 RUN = "{model}/{weights}/{prompt}"

@@ -12,12 +12,10 @@ for figure in FIGURES:
             figure.name
         input:
             tables=[
-                f"results/metrics/{figure.entry['table']}/{run.path}.csv"
-                for run in figure.runs
+                f"results/metrics/{figure.entry['table']}/{run.path}.csv" for run in figure.runs
             ],
             matches=[
-                f"results/metrics/{figure.entry['table']}/{run.path}.csv"
-                for run in figure.matches
+                f"results/metrics/{figure.entry['table']}/{run.path}.csv" for run in figure.matches
             ],
             template=here(HOME / f"workflow/report/{figure.entry['caption']}.rst"),
             code=code(f"draw_{figure.entry['draw']}.py"),
@@ -34,9 +32,7 @@ for figure in FIGURES:
             caption=f"results/figures/{figure.name}.caption.rst",
             controlled_png=report(
                 f"results/figures/{figure.name}_controlled.png",
-                caption=os.path.abspath(
-                    f"results/figures/{figure.name}_controlled.caption.rst"
-                ),
+                caption=os.path.abspath(f"results/figures/{figure.name}_controlled.caption.rst"),
                 category="Figures",
                 labels={
                     "figure": figure.entry["title"],

@@ -53,9 +53,7 @@ rule inner_product_histogram:
 
 rule collect:
     input:
-        tables=expand(
-            "results/metrics/{{metric}}/{run}.csv", run=[run.path for run in RUNS]
-        ),
+        tables=expand("results/metrics/{{metric}}/{run}.csv", run=[run.path for run in RUNS]),
         code=code("collect.py"),
     output:
         table="results/tables/{metric}.csv",
@@ -66,10 +64,7 @@ rule collect:
     conda:
         "../../envs/analyse.yaml"
     params:
-        runs=[
-            {**run._asdict(), "label": catalogue.label(run.model, CONFIG)}
-            for run in RUNS
-        ],
+        runs=[{**run._asdict(), "label": catalogue.label(run.model, CONFIG)} for run in RUNS],
         versions=versions("collect.py"),
     message:
         "Collect {wildcards.metric} of all runs"
