@@ -1,0 +1,132 @@
+"""What a change makes out of date: exactly what depends on it."""
+
+import os
+import shutil
+
+from tools import checkpoints
+
+ALL_FIGURES = {
+    "Draw fig03_mass_near_one",
+    "Draw fig04_histogram_random",
+    "Draw fig05_histogram_trained",
+}
+
+
+def kinds(plan: set[str]) -> set[str]:
+    return {sentence.split()[0] for sentence in plan}
+
+
+def test_a_finished_run_has_nothing_to_do(workspace):
+    assert workspace.plan() == set()
+
+
+def test_touching_every_file_plans_nothing(workspace):
+    for path in workspace.folder.rglob("*"):
+        if path.is_file() and "results" not in path.parts and ".snakemake" not in path.parts:
+            os.utime(path)
+    assert workspace.plan() == set()
+
+
+def test_an_edited_measure_reruns_its_tables_and_figures_but_no_extraction(workspace):
+    workspace.edit("scripts/tokensphere/sphere.py", '"""Tokens', '"""The tokens')
+    plan = workspace.plan()
+    assert kinds(plan) == {"Measure", "Count", "Collect", "Draw"}
+    assert plan >= ALL_FIGURES
+
+
+def test_an_edited_script_reruns_its_own_tables_and_figures(workspace):
+    workspace.edit("scripts/inner_product_histogram.py", '"""Count', '"""Count all')
+    plan = workspace.plan()
+    assert kinds(plan) == {"Count", "Collect", "Draw"}
+    assert "Draw fig03_mass_near_one" not in plan
+
+
+def test_an_edited_harness_reruns_nothing(workspace):
+    for path in (workspace.folder / "scripts/tokensphere/harness").glob("*.py"):
+        path.write_text(path.read_text() + "# a comment\n")
+    assert workspace.plan() == set()
+
+
+def test_a_colour_of_one_figure_redraws_that_figure_alone(workspace):
+    workspace.edit("workflow/figures.yaml", 'bars: "#8c8c8c"', 'bars: "#777777"')
+    assert workspace.plan() == {"Draw fig04_histogram_random"}
+
+
+def test_the_style_file_redraws_the_figures_alone(workspace):
+    workspace.edit("scripts/tokensphere/drawing/style.py", '"grid.linewidth": 0.6', '"grid.linewidth": 0.5')
+    assert workspace.plan() == ALL_FIGURES
+
+
+def test_a_caption_redraws_its_figures_alone(workspace):
+    workspace.edit("workflow/report/mass_near_one.rst", "Near 1,", "Close to 1,")
+    assert workspace.plan() == {"Draw fig03_mass_near_one"}
+
+
+def test_a_new_prompt_runs_itself_and_redraws_figures_of_many_prompts(workspace):
+    workspace.add_prompt("attic", "Rain came in under the slates, so we slept in the kitchen.")
+    plan = workspace.plan()
+    runs = {"tiny (trained) on attic", "tiny (norm_matched.0) on attic"}
+    assert plan == (
+        {"Read the prompt attic", "Draw fig03_mass_near_one"}
+        | {f"Extract {run}" for run in runs}
+        | {f"Measure inner products of {run}" for run in runs}
+        | {f"Count inner products of {run}" for run in runs}
+        | {f"Collect {metric} of all runs" for metric in ("inner_products", "inner_product_histogram")}
+    )
+
+
+def test_a_new_model_redraws_no_figure_that_does_not_draw_it(workspace):
+    checkpoints.write("bert", workspace.folder / "checkpoints/other")
+    other = {"source": {"local": "checkpoints/other"}, "weights": ["trained"]}
+    workspace.config |= {"models": workspace.config["models"] | {"other": other}}
+    plan = workspace.plan()
+    assert {one for one in plan if one.startswith("Draw")} == {"Draw fig03_mass_near_one"}
+    assert not [one for one in plan if "tiny" in one]
+
+
+def test_a_swapped_checkpoint_of_the_same_size_and_time_reruns_its_runs(workspace, tmp_path):
+    place = workspace.folder / "checkpoints/tiny/model.safetensors"
+    checkpoints.write("gpt2", tmp_path / "swap", seed=1)
+    swap = tmp_path / "swap/model.safetensors"
+    before = place.stat()
+    assert swap.stat().st_size == before.st_size
+    shutil.copy(swap, place)
+    os.utime(place, ns=(before.st_atime_ns, before.st_mtime_ns))
+    plan = workspace.plan()
+    assert len([one for one in plan if one.startswith("Extract")]) == 4
+    assert plan >= ALL_FIGURES
+
+
+def test_a_moved_checkpoint_reruns_nothing(workspace):
+    (workspace.folder / "checkpoints/tiny").rename(workspace.folder / "checkpoints/moved")
+    config = workspace.config
+    config["models"]["tiny"]["source"] = {"local": "checkpoints/moved"}
+    workspace.config = config
+    assert workspace.plan() == set()
+
+
+def test_an_upgraded_library_reruns_what_uses_it(workspace):
+    lock = (workspace.folder / "requirements.lock").read_text()
+    line = next(line for line in lock.splitlines() if line.startswith("matplotlib=="))
+    workspace.edit("requirements.lock", line, "matplotlib==99.0")
+    assert workspace.plan() == ALL_FIGURES
+
+
+def test_a_constant_reruns_the_measures_that_take_it(workspace):
+    workspace.config |= {"metrics": {"histogram_bins": 40}}
+    plan = workspace.plan()
+    assert kinds(plan) == {"Count", "Collect", "Draw"}
+    assert "Draw fig03_mass_near_one" not in plan
+
+
+def test_deleting_the_cache_reruns_nothing(workspace):
+    workspace.make("clean_cache")
+    assert not (workspace.folder / "results/cache/weights").exists()
+    assert workspace.plan() == set()
+
+
+def test_a_configfile_replaces_the_default_and_never_mixes(workspace):
+    out = workspace.make("-n", "--forceall")
+    assert "minilm" not in out
+    stats = {line.split()[0]: line.split()[-1] for line in out.splitlines() if len(line.split()) == 2}
+    assert stats["extract"] == "4"

@@ -1,0 +1,82 @@
+"""What a finished run leaves behind, and that it is the same wherever it is made."""
+
+import json
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+
+def test_every_figure_has_its_files_and_companion(finished):
+    folder = finished.folder / "results/figures"
+    names = ("fig03_mass_near_one", "fig04_histogram_random", "fig05_histogram_trained")
+    for name in [name + reading for name in names for reading in ("", "_controlled")]:
+        for kind in ("png", "svg", "pdf", "csv", "caption.rst"):
+            assert (folder / f"{name}.{kind}").stat().st_size > 0
+        assert Image.open(folder / f"{name}.png").height <= 1600
+
+
+def test_collected_tables_name_the_run_in_front(finished):
+    table = pd.read_csv(finished.folder / "results/tables/inner_products.csv")
+    assert list(table.columns[:3]) == ["model", "weights", "prompt"]
+    assert len(table[["model", "weights", "prompt"]].drop_duplicates()) == 4
+
+
+def test_every_output_has_a_record_that_names_it(finished):
+    named = set()
+    for path in (finished.folder / "results/records").rglob("*.json"):
+        outputs = json.loads(path.read_text())["deterministic"]["outputs"]
+        named |= {output["path"] for output in outputs.values()}
+    kept = ("activations", "figures", "metrics", "prompts", "tables")
+    made = {
+        str(path.relative_to(finished.folder))
+        for kind in kept
+        for path in (finished.folder / "results" / kind).rglob("*")
+        if path.is_file()
+    }
+    assert made == named
+
+
+def test_no_part_and_no_machine_path_remains(finished):
+    results = finished.folder / "results"
+    assert not list(results.rglob("*.part"))
+    for path in [*results.rglob("records/**/*.json"), *results.rglob("figures/*")]:
+        if path.suffix == ".json":
+            text = json.dumps(json.loads(path.read_text())["deterministic"])
+            assert str(finished.folder) not in text
+        else:
+            assert str(finished.folder).encode() not in path.read_bytes()
+
+
+def test_every_job_has_a_log_and_a_benchmark(finished):
+    results = finished.folder / "results"
+    records = {path.relative_to(results / "records").with_suffix("") for path in (results / "records").rglob("*.json")}
+    assert {path.relative_to(results / "logs").with_suffix("") for path in (results / "logs").rglob("*.log")} == records
+    assert {path.relative_to(results / "benchmarks").with_suffix("") for path in (results / "benchmarks").rglob("*.tsv")} == records
+
+
+def test_another_folder_and_another_number_of_cores_give_the_same_results(fresh, finished, tmp_path):
+    other = fresh.copy(tmp_path / "elsewhere")
+    other.make("--cores", "8", "--resources", "gpu=1")
+    assert other.results() == finished.results()
+
+
+def test_one_core_gives_the_same_stores(fresh, finished, tmp_path):
+    other = fresh.copy(tmp_path / "one")
+    store = "results/activations/tiny/trained/harbour.zarr.zip"
+    other.make("--cores", "1", store)
+    assert other.results()[store] == finished.results()[store]
+
+
+def test_the_report_holds_every_figure_with_its_caption(workspace):
+    workspace.make("--report", "report.html")
+    page = (workspace.folder / "report.html").read_text()
+    for title in ("Mass near 1", "Inner products, random weights", "Inner products, trained weights"):
+        assert title in page
+    assert "Share of token pairs whose inner product" in page
+
+
+@pytest.mark.parametrize("target", ["fig03_mass_near_one", "results/tables/inner_products.csv"])
+def test_a_figure_or_a_table_can_be_asked_for_by_name(fresh, tmp_path, target):
+    other = fresh.copy(tmp_path / "one")
+    assert "Collect inner_product_histogram of all runs" not in other.plan(target)
