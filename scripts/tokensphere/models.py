@@ -188,8 +188,9 @@ def dissect(model: Any, ids: list[int], where: str) -> Anatomy:
     Raises
     ------
     UserError
-        If the blocks are not found, do not hand their state from one to the next, or the
-        model's last state is neither the last block's output nor a norm of it.
+        If the blocks are not found, do not hand their state from one to the next, give values
+        that are not finite, or the model's last state is neither the last block's output nor a
+        norm of it.
     """
     ids = ids[:PROBE_TOKENS]
     calls = _probe(model, ids)
@@ -197,6 +198,13 @@ def dissect(model: Any, ids: list[int], where: str) -> Anatomy:
     stream: list[Tensor] = []
     with residual_stream(blocks, lambda layer, states: stream.append(states.clone())):
         own = forward(model, ids)
+    for layer, states in enumerate(stream):
+        if not torch.isfinite(states).all():
+            raise UserError(
+                where,
+                f"residual layer {layer} holds values that are not finite",
+                "look for infinite or missing numbers in the checkpoint's tensors",
+            )
     _check_chain(calls, blocks, where)
     final_norm = None
     if not torch.equal(own, stream[-1]):

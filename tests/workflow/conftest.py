@@ -22,7 +22,10 @@ def base_config() -> dict:
     return {
         "device": "cpu",
         "models": {
-            "tiny": {"source": {"local": "checkpoints/tiny"}, "weights": ["trained", "norm_matched.0"]}
+            "tiny": {
+                "source": {"local": "checkpoints/tiny"},
+                "weights": ["trained", "norm_matched.0"],
+            }
         },
         "prompts": {name: {"file": f"texts/{name}.txt"} for name in TEXTS},
         "roles": {"focus": "tiny", "second": "tiny"},

@@ -53,7 +53,9 @@ def test_a_colour_of_one_figure_redraws_that_figure_alone(workspace):
 
 
 def test_the_style_file_redraws_the_figures_alone(workspace):
-    workspace.edit("scripts/tokensphere/drawing/style.py", '"grid.linewidth": 0.6', '"grid.linewidth": 0.5')
+    workspace.edit(
+        "scripts/tokensphere/drawing/style.py", '"grid.linewidth": 0.6', '"grid.linewidth": 0.5'
+    )
     assert workspace.plan() == ALL_FIGURES
 
 
@@ -71,7 +73,10 @@ def test_a_new_prompt_runs_itself_and_redraws_figures_of_many_prompts(workspace)
         | {f"Extract {run}" for run in runs}
         | {f"Measure inner products of {run}" for run in runs}
         | {f"Count inner products of {run}" for run in runs}
-        | {f"Collect {metric} of all runs" for metric in ("inner_products", "inner_product_histogram")}
+        | {
+            f"Collect {metric} of all runs"
+            for metric in ("inner_products", "inner_product_histogram")
+        }
     )
 
 
@@ -128,5 +133,7 @@ def test_deleting_the_cache_reruns_nothing(workspace):
 def test_a_configfile_replaces_the_default_and_never_mixes(workspace):
     out = workspace.make("-n", "--forceall")
     assert "minilm" not in out
-    stats = {line.split()[0]: line.split()[-1] for line in out.splitlines() if len(line.split()) == 2}
+    stats = {
+        line.split()[0]: line.split()[-1] for line in out.splitlines() if len(line.split()) == 2
+    }
     assert stats["extract"] == "4"

@@ -50,12 +50,23 @@ def test_no_part_and_no_machine_path_remains(finished):
 
 def test_every_job_has_a_log_and_a_benchmark(finished):
     results = finished.folder / "results"
-    records = {path.relative_to(results / "records").with_suffix("") for path in (results / "records").rglob("*.json")}
-    assert {path.relative_to(results / "logs").with_suffix("") for path in (results / "logs").rglob("*.log")} == records
-    assert {path.relative_to(results / "benchmarks").with_suffix("") for path in (results / "benchmarks").rglob("*.tsv")} == records
+    records = {
+        path.relative_to(results / "records").with_suffix("")
+        for path in (results / "records").rglob("*.json")
+    }
+    assert {
+        path.relative_to(results / "logs").with_suffix("")
+        for path in (results / "logs").rglob("*.log")
+    } == records
+    assert {
+        path.relative_to(results / "benchmarks").with_suffix("")
+        for path in (results / "benchmarks").rglob("*.tsv")
+    } == records
 
 
-def test_another_folder_and_another_number_of_cores_give_the_same_results(fresh, finished, tmp_path):
+def test_another_folder_and_another_number_of_cores_give_the_same_results(
+    fresh, finished, tmp_path
+):
     other = fresh.copy(tmp_path / "elsewhere")
     other.make("--cores", "8", "--resources", "gpu=1")
     assert other.results() == finished.results()
@@ -71,7 +82,11 @@ def test_one_core_gives_the_same_stores(fresh, finished, tmp_path):
 def test_the_report_holds_every_figure_with_its_caption(workspace):
     workspace.make("--report", "report.html")
     page = (workspace.folder / "report.html").read_text()
-    for title in ("Mass near 1", "Inner products, random weights", "Inner products, trained weights"):
+    for title in (
+        "Mass near 1",
+        "Inner products, random weights",
+        "Inner products, trained weights",
+    ):
         assert title in page
     assert "Share of token pairs whose inner product" in page
 

@@ -62,7 +62,7 @@ def identities(config, where):
     return found
 
 
-WHERE = ", ".join(str(file) for file in workflow.configfiles) or "config"
+WHERE = ", ".join(here(file) for file in workflow.configfiles) or "config"
 try:
     FIGURE_CATALOGUE = catalogue.load(HOME / "workflow/figures.yaml")
     CONFIG = configuration.check(

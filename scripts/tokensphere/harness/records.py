@@ -13,11 +13,14 @@ import resource
 import socket
 import subprocess
 import sys
+import zipfile
+import zlib
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from tokensphere import hashes
+from tokensphere.harness.errors import UserError
 
 SCHEMA = 1
 RECORDS = Path("results/records")
@@ -37,7 +40,14 @@ def fingerprint(path: str | Path, *, name: str | None = None) -> dict[str, str]:
     """
     name = str(path) if name is None else name
     if name.endswith(".zarr.zip"):
-        return {"path": name, "members": hashes.of_members(path)}
+        try:
+            return {"path": name, "members": hashes.of_members(path)}
+        except (zipfile.BadZipFile, zlib.error) as error:
+            raise UserError(
+                name,
+                f"it is no complete zip archive ({error})",
+                "delete the file and run the workflow again",
+            ) from error
     return {"path": name, "sha256": hashes.of_file(path)}
 
 
