@@ -19,8 +19,16 @@ with job(snakemake) as run:
     if scheme != "trained":
         run.seeds["weights"] = int(seed)
         folder = baselines.ensure(
-            Path(place["cache"]) / "weights", run.params.source, folder, scheme, int(seed), run.name
+            Path(place["cache"]) / "weights",
+            run.params.source,
+            folder,
+            scheme,
+            int(seed),
+            known=known,
+            where=run.name,
         )
+    files = sources.file_hashes(folder, known)
+    known.save()
     attributes = extraction.extract(
         folder,
         prompts.read(run.input.text, run.name),
@@ -36,7 +44,7 @@ with job(snakemake) as run:
             "prompt": run.wildcards.prompt,
             "source": sources.describe(place["source"]),
             "revision": run.params.source,
-            "files_sha256": sources.file_hashes(folder, known),
+            "files_sha256": files,
         },
         where=run.name,
         progress=lambda layers: run.steps("layer", layers).step,

@@ -106,7 +106,16 @@ def randomise(model: Any, scheme: str, seed: int) -> list[dict[str, Any]]:
     return report
 
 
-def ensure(cache: Path, source: str, folder: Path, scheme: str, seed: int, where: str) -> Path:
+def ensure(
+    cache: Path,
+    source: str,
+    folder: Path,
+    scheme: str,
+    seed: int,
+    *,
+    known: hashes.Cache,
+    where: str,
+) -> Path:
     """Return the checkpoint folder of a random weight set, drawing it if it is not there yet.
 
     Whichever process needs it first draws it under a lock, in a folder of a unique name that is
@@ -122,6 +131,8 @@ def ensure(cache: Path, source: str, folder: Path, scheme: str, seed: int, where
     folder : Path
         The trained checkpoint.
     scheme, seed : str, int
+    known : hashes.Cache
+        Hashes of files that did not change since they were last read.
     where : str
         How errors call the model.
     """
@@ -134,7 +145,7 @@ def ensure(cache: Path, source: str, folder: Path, scheme: str, seed: int, where
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / f"{place.name}.lock"):
         _remove_dead_parts(cache, place.name)
-        if not is_complete(place):
+        if not is_complete(place, known):
             shutil.rmtree(place, ignore_errors=True)
             part = cache / f".{place.name}.{secrets.token_hex(4)}.part"
             _write(part, source, folder, scheme, seed, where)
@@ -148,11 +159,11 @@ def _remove_dead_parts(cache: Path, name: str) -> None:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def is_complete(place: Path) -> bool:
+def is_complete(place: Path, known: hashes.Cache) -> bool:
     """Say whether a cached weight set holds exactly the files of its manifest."""
     try:
         manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
-        return all(hashes.of_file(place / name) == sha for name, sha in manifest["files"].items())
+        return all(known.of_file(place / name) == sha for name, sha in manifest["files"].items())
     except (OSError, ValueError, KeyError):
         return False
 
