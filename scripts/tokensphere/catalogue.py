@@ -184,6 +184,10 @@ def label(model: str, config: Mapping[str, Any]) -> str:
 CONSTANTS = {
     "inner_products": ("near_one",),
     "inner_product_histogram": ("near_one", "histogram_bins"),
+    "energy": ("beta", "energy_drop", "energy_drop_relative", "energy_pairs"),
+    "effective_rank": (),
+    "clusters": ("min_cluster_size",),
+    "cluster_length": ("min_cluster_size",),
 }
 
 

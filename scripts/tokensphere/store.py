@@ -231,6 +231,22 @@ class Activations:
         if self.has_final_norm:
             yield self.layers, "final_norm", self.final_norm()
 
+    def successions(
+        self,
+    ) -> Iterator[tuple[int, State, NDArray[np.float32] | None, NDArray[np.float32]]]:
+        """Yield (layer, state, vectors before, vectors) of every state and the one before it.
+
+        Before residual layer l comes residual layer l - 1, before layer 0 None; before the final
+        norm comes residual layer L - 1, as before residual layer L: both stand at layer L.
+        """
+        last = [self.residual(0)]
+        yield 0, "residual", None, last[0]
+        for layer in range(1, self.layers + 1):
+            last = [last[-1], self.residual(layer)]
+            yield layer, "residual", last[0], last[1]
+        if self.has_final_norm:
+            yield self.layers, "final_norm", last[0], self.final_norm()
+
 
 def check(path: str | Path) -> None:
     """Re-open a store that was just written and read all of it.

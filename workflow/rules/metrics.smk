@@ -1,72 +1,59 @@
-# From stores to tables, one rule a metric.
+# From stores to tables, one rule a metric, made from workflow/metrics.yaml.
 #
 # Reads: results/activations/{model}/{weights}/{prompt}.zarr.zip
-# Makes: results/metrics/{metric}/{model}/{weights}/{prompt}.csv, one a run
-#        results/tables/{metric}.csv, all runs together; for people, no rule reads it
+# Makes: results/metrics/{table}/{model}/{weights}/{prompt}.csv, one a run
+#        results/tables/{table}.csv, all runs together; for people, no rule reads it
 
+SOURCES = {"store": f"results/activations/{RUN}.zarr.zip"}
 
-rule inner_products:
-    input:
-        store=f"results/activations/{RUN}.zarr.zip",
-        code=code("inner_products.py"),
-    output:
-        table=f"results/metrics/inner_products/{RUN}.csv",
-    log:
-        f"results/logs/inner_products/{RUN}.log",
-    benchmark:
-        f"results/benchmarks/inner_products/{RUN}.tsv"
-    conda:
-        "../../envs/analyse.yaml"
-    resources:
-        mem_mb=1000,
-    params:
-        constants=catalogue.constants(CONFIG, "inner_products"),
-        versions=versions("inner_products.py"),
-    message:
-        "Measure inner products of {wildcards.model} ({wildcards.weights}) on {wildcards.prompt}"
-    script:
-        "../../scripts/inner_products.py"
+for name, metric in METRICS.items():
 
-
-rule inner_product_histogram:
-    input:
-        store=f"results/activations/{RUN}.zarr.zip",
-        code=code("inner_product_histogram.py"),
-    output:
-        table=f"results/metrics/inner_product_histogram/{RUN}.csv",
-    log:
-        f"results/logs/inner_product_histogram/{RUN}.log",
-    benchmark:
-        f"results/benchmarks/inner_product_histogram/{RUN}.tsv"
-    conda:
-        "../../envs/analyse.yaml"
-    resources:
-        mem_mb=1000,
-    params:
-        constants=catalogue.constants(CONFIG, "inner_product_histogram"),
-        versions=versions("inner_product_histogram.py"),
-    message:
-        "Count inner products of {wildcards.model} ({wildcards.weights}) on {wildcards.prompt}"
-    script:
-        "../../scripts/inner_product_histogram.py"
+    rule:
+        name:
+            name
+        input:
+            **{source: SOURCES[source] for source in metric["reads"]},
+            code=code(f"{name}.py"),
+        output:
+            **{
+                output: f"results/metrics/{table}/{RUN}.csv"
+                for output, table in metric["writes"].items()
+            },
+        log:
+            f"results/logs/{name}/{RUN}.log",
+        benchmark:
+            f"results/benchmarks/{name}/{RUN}.tsv"
+        conda:
+            "../../envs/analyse.yaml"
+        resources:
+            mem_mb=1000,
+        params:
+            metric=name,
+            constants=catalogue.constants(CONFIG, metric),
+            versions=versions(f"{name}.py"),
+        message:
+            metric["message"] + " of {wildcards.model} ({wildcards.weights}) on {wildcards.prompt}"
+        # By params: a name of the loop would be looked up when the job runs, after the loop.
+        script:
+            "../../scripts/{params.metric}.py"
 
 
 rule collect:
     input:
-        tables=expand("results/metrics/{{metric}}/{run}.csv", run=[run.path for run in RUNS]),
+        tables=expand("results/metrics/{{table}}/{run}.csv", run=[run.path for run in RUNS]),
         code=code("collect.py"),
     output:
-        table="results/tables/{metric}.csv",
+        table="results/tables/{table}.csv",
     log:
-        "results/logs/collect/{metric}.log",
+        "results/logs/collect/{table}.log",
     benchmark:
-        "results/benchmarks/collect/{metric}.tsv"
+        "results/benchmarks/collect/{table}.tsv"
     conda:
         "../../envs/analyse.yaml"
     params:
         runs=[{**run._asdict(), "label": catalogue.label(run.model, CONFIG)} for run in RUNS],
         versions=versions("collect.py"),
     message:
-        "Collect {wildcards.metric} of all runs"
+        "Collect {wildcards.table} of all runs"
     script:
         "../../scripts/collect.py"

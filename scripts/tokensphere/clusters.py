@@ -1,0 +1,73 @@
+"""HDBSCAN clusters of tokens by cosine distance."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokensphere import sphere
+
+Labels = NDArray[np.int64]
+
+# The package refuses fewer than it needs for a tree; two tokens are no cluster in any case.
+FEWEST_TOKENS = 3
+
+
+def cosine_distances(points: sphere.Floats) -> sphere.Floats:
+    """Compute 1 - <s_i, s_j> in float64, symmetric, in [0, 2], zero on the diagonal.
+
+    In float32 the difference cancels where tokens nearly coincide, and labels move.
+    """
+    distances = 1.0 - sphere.gram(points)
+    distances = (distances + distances.T) / 2
+    np.fill_diagonal(distances, 0.0)
+    return distances
+
+
+def hdbscan_labels(points: sphere.Floats, min_cluster_size: int = 2) -> Labels:
+    """Cluster tokens with HDBSCAN on their cosine distances, defaults beside the cluster size.
+
+    Parameters
+    ----------
+    points : array, shape (tokens, width)
+        Unit rows, as `sphere.project` returns them.
+    min_cluster_size : int
+        2 as published.
+
+    Returns
+    -------
+    array of int, shape (tokens,)
+        The cluster of each token from 0, or -1 for a token in none. A token without direction
+        is in none, and no other token's label depends on it.
+    """
+    import hdbscan
+
+    labels: Labels = np.full(len(points), -1, dtype=np.int64)
+    directed = np.flatnonzero(~np.isnan(points).any(axis=1))
+    if len(directed) >= FEWEST_TOKENS:
+        model = hdbscan.HDBSCAN(min_cluster_size=min_cluster_size, metric="precomputed")
+        labels[directed] = model.fit_predict(cosine_distances(points[directed]))
+    return labels
+
+
+def summarise(labels: Labels) -> dict[str, float | int]:
+    """Summarise labels: `count`, `membership`, `largest`, `count_per_100_tokens`."""
+    clustered = labels[labels >= 0]
+    sizes = np.bincount(clustered) if clustered.size else np.zeros(0, dtype=int)
+    count = int(np.count_nonzero(sizes))
+    return {
+        "count": count,
+        "membership": clustered.size / labels.size,
+        "largest": int(sizes.max(initial=0)),
+        "count_per_100_tokens": 100 * count / labels.size,
+    }
+
+
+def prefix_lengths(tokens: int) -> list[int]:
+    """List the lengths at which clusters are counted: 64, 128, 256, ... and all tokens."""
+    lengths = []
+    length = 64
+    while length < tokens:
+        lengths.append(length)
+        length *= 2
+    return [*lengths, tokens]
