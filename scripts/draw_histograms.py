@@ -6,8 +6,6 @@ with job(snakemake) as run:
     from functools import partial
     from pathlib import Path
 
-    import pandas as pd
-
     from tokensphere import tables
     from tokensphere.drawing import histograms, readings
 
@@ -28,7 +26,7 @@ with job(snakemake) as run:
                 "published": "As published: all pairs",
                 "controlled": "Controlled: pairs of distinct token ids",
             },
-            axis=histograms.density_axis(pd.concat([data, *counterpart]), options["hidden"]),
+            axis=histograms.density_axis([data, *counterpart], options["hidden"]),
             near_one=figure["constants"]["near_one"],
             bar_colour=options["bars"],
             near_one_colour=options["near_one"],

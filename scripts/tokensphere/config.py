@@ -49,7 +49,7 @@ def check(config: Mapping[str, Any], schema: Path, figures: Iterable[str], where
     rules = yaml.safe_load(schema.read_text(encoding="utf-8"))
     error = next(iter(_errors(config, rules)), None)
     if error is not None:
-        raise _explain(error, where)
+        raise _explain(error, rules, where)
     complete: Config = _with_defaults(deepcopy(dict(config)), rules, rules)
     _check_weights(complete, where)
     _check_references(complete, list(figures), where)
@@ -64,19 +64,23 @@ def _errors(config: Mapping[str, Any], rules: dict[str, Any]) -> list[Validation
     return sorted(errors, key=lambda error: (len(error.absolute_path), str(error.message)))
 
 
-def _explain(error: ValidationError, where: str) -> UserError:
+def _explain(error: ValidationError, rules: Mapping[str, Any], where: str) -> UserError:
     """Turn a schema error into the key, what is wrong with it, and what to write instead."""
-    if error.validator == "oneOf" and error.context:
+    schema: Any = error.schema
+    hint = schema.get("description") or "see workflow/schemas/config.schema.yaml"
+    known = _keys(schema, rules)
+    unknown = _unknown(error.instance, known)
+    if error.validator == "oneOf" and error.context and not unknown:
         error = _closest(error)
+        schema = error.schema
+        hint = schema.get("description") or hint
+        known = _keys(schema, rules)
+        unknown = _unknown(error.instance, known)
     path = ".".join(str(part) for part in error.absolute_path)
     place = f"{where}: {path}" if path else where
-    schema: Any = error.schema
     instance: Any = error.instance
-    known = sorted(schema.get("properties", {}))
-    hint = schema.get("description") or "see workflow/schemas/config.schema.yaml"
-    if error.validator == "additionalProperties":
-        key = next(key for key in instance if key not in known)
-        return UserError(place, f"unknown key {key!r}", suggest(str(key), known))
+    if error.validator in ("additionalProperties", "oneOf") and unknown:
+        return UserError(place, f"unknown key {unknown[0]!r}", suggest(str(unknown[0]), known))
     if error.validator == "required":
         missing = next(key for key in schema["required"] if key not in instance)
         entry = schema["properties"][missing]
@@ -86,6 +90,24 @@ def _explain(error: ValidationError, where: str) -> UserError:
             hint = suggest(str(instance), [str(value) for value in schema["enum"]])
         return UserError(place, f"{instance!r} is not a legal value", _first_line(hint))
     return UserError(place, _shorten(error.message), _first_line(hint))
+
+
+def _keys(schema: Mapping[str, Any], rules: Mapping[str, Any]) -> list[str]:
+    """List the keys that a schema knows, those of every alternative included."""
+    alternatives = [_resolve(rule, rules) for rule in schema.get("oneOf", [])]
+    return sorted({key for rule in (schema, *alternatives) for key in rule.get("properties", {})})
+
+
+def _unknown(instance: Any, known: list[str]) -> list[Any]:
+    return [key for key in instance if key not in known] if isinstance(instance, dict) else []
+
+
+def _resolve(rule: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Follow a rule's reference into the definitions, where it is one."""
+    if "$ref" not in rule:
+        return rule
+    definition: Mapping[str, Any] = root["$defs"][rule["$ref"].rpartition("/")[2]]
+    return definition
 
 
 def _closest(error: ValidationError) -> ValidationError:
@@ -124,8 +146,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 def _with_defaults(value: Any, rule: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
     """Fill in the defaults of a schema, all the way down."""
-    if "$ref" in rule:
-        rule = root["$defs"][rule["$ref"].rpartition("/")[2]]
+    rule = _resolve(rule, root)
     if isinstance(value, dict):
         for key, entry in rule.get("properties", {}).items():
             if key not in value and "default" in entry:

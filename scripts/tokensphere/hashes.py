@@ -54,7 +54,7 @@ class Cache:
         self.path = Path(path)
         try:
             self._known: dict[str, list[Any]] = dict(json.loads(self.path.read_text()))
-        except (OSError, ValueError):
+        except (OSError, ValueError, TypeError):
             self._known = {}
         self._changed = False
 

@@ -52,7 +52,10 @@ def locate(source: Mapping[str, str], where: str) -> Path:
         configuration, no safetensors file or no tokenizer.
     """
     if "package" in source:
-        spec = importlib.util.find_spec(source["package"])
+        try:
+            spec = importlib.util.find_spec(source["package"])
+        except (ImportError, ValueError):  # the parent of a dotted name, or no name at all
+            spec = None
         if spec is None or not spec.submodule_search_locations:
             raise UserError(
                 where,
@@ -91,7 +94,14 @@ def _check(folder: Path, where: str) -> None:
             if pickles
             else "save the model with save_pretrained(), which writes safetensors",
         )
-    configuration = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    try:
+        configuration = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(
+            where,
+            f"{str(folder / CONFIG)!r} is not JSON ({error})",
+            "restore the file that save_pretrained() wrote",
+        ) from error
     if "auto_map" in configuration:
         raise UserError(
             where,

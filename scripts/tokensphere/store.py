@@ -21,6 +21,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -142,8 +143,8 @@ class Activations:
     Raises
     ------
     StoreError
-        If the file is no complete zip archive, or its members are not exactly those that its
-        attributes imply.
+        If the file is no complete zip archive, has another schema, or its members are not
+        exactly those that its attributes imply.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -154,11 +155,14 @@ class Activations:
             self._zip = ZipStore(self.path, mode="r")
             self._group = zarr.open_group(self._zip, mode="r", zarr_format=3)
             self.attributes: dict[str, Any] = dict(self._group.attrs)
+            schema = self.attributes["schema"]
             expected = _members(self.attributes)
         except (zipfile.BadZipFile, OSError) as error:
             raise StoreError(path, f"it is no complete zip archive ({error})") from error
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, TypeError) as error:
             raise StoreError(path, f"its attributes cannot be read ({error})") from error
+        if schema != SCHEMA:
+            raise StoreError(path, f"it has schema {schema}, this version reads schema {SCHEMA}")
         self._refuse_wrong_members(members, expected)
         self.layers: int = self.attributes["layers"]
 
@@ -181,11 +185,20 @@ class Activations:
     ) -> None:
         self._zip.close()
 
-    def _read(self, name: str, selection: Any = slice(None)) -> NDArray[Any]:
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
         try:
-            return np.asarray(self._group[name][selection])
+            yield
         except (zipfile.BadZipFile, zlib.error, ValueError, RuntimeError) as error:
             raise StoreError(self.path, f"array {name} cannot be read ({error})") from error
+
+    def _array(self, name: str) -> Any:
+        with self._reading(name):
+            return self._group[name]
+
+    def _read(self, name: str, selection: Any = slice(None)) -> NDArray[Any]:
+        with self._reading(name):
+            return np.asarray(self._group[name][selection])
 
     @property
     def has_final_norm(self) -> bool:
@@ -259,7 +272,7 @@ def check(path: str | Path) -> None:
     """
     with Activations(path) as activations:
         for name, (shape, dtype) in _arrays(activations.attributes).items():
-            array: Any = activations._group[name]
+            array = activations._array(name)
             if array.shape != shape:
                 raise StoreError(path, f"{name} has shape {array.shape}, not {shape}")
             if dtype is not str and array.dtype != dtype:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
+import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = Mapping[str, Any]
+
+# Columns of names: read as text even where every name looks like a number.
+TEXT = ("model", "weights", "prompt", "label", "series", "reason")
 
 
 def write(
@@ -62,23 +66,31 @@ def write(
 
 
 def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+    return _is_real(value) and math.isnan(value)
+
+
+def _is_real(value: Any) -> bool:
+    """Say whether a value is a floating-point number: Python's, or NumPy's of any precision."""
+    return isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral)
 
 
 def _field(value: Any) -> str:
     if _is_nan(value):
         return ""
-    return repr(float(value)) if isinstance(value, float) else str(value)
+    return repr(float(value)) if _is_real(value) else str(value)
 
 
 def read(path: str | Path) -> pd.DataFrame:
     """Read a table; an empty field is NaN, but a text column keeps its empty texts."""
     import pandas as pd
 
-    frame = pd.read_csv(path, float_precision="round_trip", keep_default_na=False, na_values=[""])
-    for name in ("reason", "label"):
+    # From pandas 3.1 on the default precision reads every number back to its last bit.
+    frame = pd.read_csv(
+        path, keep_default_na=False, na_values=[""], dtype=dict.fromkeys(TEXT, "str")
+    )
+    for name in TEXT:
         if name in frame:
-            frame[name] = frame[name].fillna("").astype(str)
+            frame[name] = frame[name].fillna("")
     return frame
 
 

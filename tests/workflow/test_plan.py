@@ -90,6 +90,7 @@ def test_a_new_model_redraws_no_figure_that_does_not_draw_it(workspace):
 
 
 def test_a_swapped_checkpoint_of_the_same_size_and_time_reruns_its_runs(workspace, tmp_path):
+    assert workspace.plan() == set()  # and the hashes of its files are known now
     place = workspace.folder / "checkpoints/tiny/model.safetensors"
     checkpoints.write("gpt2", tmp_path / "swap", seed=1)
     swap = tmp_path / "swap/model.safetensors"

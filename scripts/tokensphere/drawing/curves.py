@@ -88,9 +88,10 @@ def _published(rows: pd.DataFrame, column: str) -> pd.DataFrame:
 
 def _controlled(rows: pd.DataFrame, column: str) -> pd.DataFrame:
     shown = rows[rows["state"] == "residual"]
+    # `sort=False` keeps the prompts in the order of the configuration; layers are sorted after.
     values = shown.pivot_table(
         index="prompt", columns="layer", values=column, aggfunc=_mean, dropna=False, sort=False
-    )
+    ).sort_index(axis="columns")
     seeds = shown["seed"].nunique()
     return _points(shown, "controlled", statistics.over_prompts(values), seeds, len(values))
 

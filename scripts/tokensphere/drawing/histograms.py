@@ -60,13 +60,13 @@ def assemble(table: pd.DataFrame, panels: int) -> pd.DataFrame:
     return every
 
 
-def density_axis(data: pd.DataFrame, hidden: float) -> dict[str, Any]:
+def density_axis(runs: Sequence[pd.DataFrame], hidden: float) -> dict[str, Any]:
     """Choose one density axis for all panels: linear, or logarithmic where a spike hides the rest.
 
     Parameters
     ----------
-    data : DataFrame
-        Bars of all panels that share the axis, as `assemble` returns them.
+    runs : sequence of DataFrame
+        Bars of all panels that share the axis, one frame a run, as `assemble` returns them.
     hidden : float
         The axis is logarithmic if, in some panel, a larger share of pairs than this lies in bars
         lower than a twentieth of the axis.
@@ -76,9 +76,10 @@ def density_axis(data: pd.DataFrame, hidden: float) -> dict[str, Any]:
     dict
         `scale` (linear, log) and `limits`.
     """
+    data = pd.concat(runs, keys=range(len(runs)), names=["run", "bar"])
     top = float(data["density"].max())
     low = data[data["density"] < top / 20]
-    panel = ["reading", "layer", "state"]
+    panel = ["run", "reading", "layer", "state"]
     share = low.groupby(panel)["count"].sum() / data.groupby(panel)["count"].sum()
     if share.max() > hidden:
         positive = data.loc[data["density"] > 0, "density"]

@@ -28,7 +28,7 @@ COMPANIONS = {"transformers": ("tokenizers",)}
 def _imports(path: Path) -> tuple[str, ...]:
     """Return the dotted names that a file imports, at any depth; `from a import b` is a.b."""
     names: list[str] = []
-    for node in ast.walk(ast.parse(path.read_bytes(), filename=str(path))):
+    for node in _executed(ast.parse(path.read_bytes(), filename=str(path))):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -36,6 +36,19 @@ def _imports(path: Path) -> tuple[str, ...]:
                 raise ValueError(f"{path}:{node.lineno}: write imports in full, without dots")
             names += [f"{node.module}.{alias.name}" for alias in node.names]
     return tuple(names)
+
+
+def _executed(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a syntax tree but those that a type checker alone reads."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                waiting += node.orelse
+            case _:
+                yield node
+                waiting += ast.iter_child_nodes(node)
 
 
 def _modules(name: str, scripts: Path) -> Iterator[Path]:

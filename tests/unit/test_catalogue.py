@@ -1,0 +1,244 @@
+"""The catalogue: which runs a figure draws, and what else its drawing depends on."""
+
+from copy import deepcopy
+
+import pytest
+from tokensphere import catalogue
+from tokensphere.catalogue import Run
+
+CURVES = {
+    "title": "Curves",
+    "draw": "curves",
+    "caption": "curves",
+    "table": "inner_products",
+    "models": "all",
+    "weights": ["trained", "baseline"],
+    "seeds": "all",
+    "prompts": "all",
+    "options": {"limits": [0, 1]},
+}
+RANDOM = CURVES | {
+    "title": "One random run",
+    "table": "inner_product_histogram",
+    "models": "focus",
+    "weights": ["baseline"],
+    "matches": ["trained"],
+    "seeds": "first",
+    "prompts": "one",
+}
+TRAINED = RANDOM | {"models": "second", "weights": ["trained"], "matches": ["baseline"]}
+FIGURES = {"curves": CURVES, "random": RANDOM, "trained": TRAINED}
+
+
+@pytest.fixture
+def config():
+    return {
+        "models": {
+            "gpt": {"weights": ["trained", "norm_matched.3", "norm_matched.0"], "label": "GPT"},
+            "bert": {"weights": ["norm_matched.1", "trained"], "colour": "#123456"},
+        },
+        "prompts": {"wiki": {"control": False}, "echo": {"control": True}},
+        "roles": {"focus": "gpt", "second": "bert"},
+        "figures": {"prompt": "wiki", "baseline": "norm_matched", "draw": "all"},
+        "metrics": {"near_one": 0.9, "histogram_bins": 50},
+    }
+
+
+def choose(config, figures=FIGURES):
+    chosen, skipped = catalogue.chosen(figures, config)
+    return {figure.name: figure for figure in chosen}, skipped
+
+
+def test_runs_are_every_model_weights_and_prompt(config):
+    assert catalogue.runs(config) == [
+        Run("gpt", "trained", "wiki"),
+        Run("gpt", "trained", "echo"),
+        Run("gpt", "norm_matched.3", "wiki"),
+        Run("gpt", "norm_matched.3", "echo"),
+        Run("gpt", "norm_matched.0", "wiki"),
+        Run("gpt", "norm_matched.0", "echo"),
+        Run("bert", "norm_matched.1", "wiki"),
+        Run("bert", "norm_matched.1", "echo"),
+        Run("bert", "trained", "wiki"),
+        Run("bert", "trained", "echo"),
+    ]
+
+
+def test_a_run_names_its_path():
+    assert Run("gpt", "norm_matched.0", "wiki").path == "gpt/norm_matched.0/wiki"
+
+
+def test_curves_draw_every_model_trained_first_with_all_seeds_and_prompts(config):
+    figures, _ = choose(config)
+    assert [run.path for run in figures["curves"].runs] == [
+        "gpt/trained/wiki",
+        "gpt/trained/echo",
+        "gpt/norm_matched.3/wiki",
+        "gpt/norm_matched.3/echo",
+        "gpt/norm_matched.0/wiki",
+        "gpt/norm_matched.0/echo",
+        "bert/trained/wiki",
+        "bert/trained/echo",
+        "bert/norm_matched.1/wiki",
+        "bert/norm_matched.1/echo",
+    ]
+    assert figures["curves"].matches == ()
+
+
+def test_a_role_draws_one_model_its_first_seed_and_one_prompt(config):
+    figures, _ = choose(config)
+    assert figures["random"].runs == (Run("gpt", "norm_matched.3", "wiki"),)
+    assert figures["random"].matches == (Run("gpt", "trained", "wiki"),)
+    assert figures["trained"].runs == (Run("bert", "trained", "wiki"),)
+    assert figures["trained"].matches == (Run("bert", "norm_matched.1", "wiki"),)
+
+
+def test_another_scheme_is_no_baseline(config):
+    config["models"]["gpt"]["weights"] += ["orthogonal.0", "norm_matched_twice.0"]
+    figures, _ = choose(config)
+    assert {run.weights for run in figures["curves"].runs} == {
+        "trained", "norm_matched.3", "norm_matched.0", "norm_matched.1",
+    }  # fmt: skip
+
+
+def test_params_are_all_that_the_drawing_depends_on(config):
+    figures, _ = choose(config)
+    assert figures["random"].params == {
+        "title": "One random run",
+        "options": {"limits": [0, 1]},
+        "constants": {"near_one": 0.9, "histogram_bins": 50},
+        "runs": [
+            {
+                "model": "gpt",
+                "weights": "norm_matched.3",
+                "prompt": "wiki",
+                "label": "GPT",
+                "colour": catalogue.COLOURS[0],
+            }
+        ],
+        "prompt": "wiki",
+        "baseline": "norm_matched",
+        "controls": [],
+    }
+    assert figures["curves"].params["controls"] == ["echo"]
+    assert figures["curves"].params["constants"] == {"near_one": 0.9}
+
+
+def test_a_model_has_its_own_colour_and_label_or_those_of_its_name_and_place(config):
+    config["models"] |= {f"model{i}": {"weights": ["trained"]} for i in range(9)}
+    looks = {
+        run["model"]: (run["label"], run["colour"])
+        for run in choose(config)[0]["curves"].params["runs"]
+    }
+    assert looks["gpt"] == ("GPT", catalogue.COLOURS[0])
+    assert looks["bert"] == ("bert", "#123456")
+    assert looks["model0"] == ("model0", catalogue.COLOURS[2])
+    assert looks["model8"] == ("model8", catalogue.COLOURS[0])  # ten colours, the eleventh model
+
+
+def test_the_colours_differ():
+    assert len(set(catalogue.COLOURS)) == len(catalogue.COLOURS)
+
+
+# --- what a change redraws
+
+
+def changed(config, change, figures=FIGURES):
+    """The figures that another configuration draws differently."""
+    before = choose(config, figures)[0]
+    other = deepcopy(config)
+    change(other)
+    after = choose(other, figures)[0]
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+def test_another_model_redraws_only_figures_of_all_models(config):
+    def add(other):
+        other["models"]["new"] = {"weights": ["trained", "norm_matched.0"]}
+
+    assert changed(config, add) == {"curves"}
+
+
+@pytest.mark.parametrize("control", [True, False])
+def test_another_prompt_redraws_only_figures_of_all_prompts(config, control):
+    def add(other):
+        other["prompts"]["new"] = {"control": control}
+
+    assert changed(config, add) == {"curves"}
+
+
+@pytest.mark.parametrize(
+    "change, redrawn",
+    [
+        (lambda c: c["roles"].update(focus="bert"), {"random"}),
+        (lambda c: c["figures"].update(prompt="echo"), {"curves", "random", "trained"}),
+        (lambda c: c["models"]["gpt"].update(colour="#000000"), {"curves", "random"}),
+        (lambda c: c["models"]["bert"].update(label="BERT"), {"curves", "trained"}),
+        (lambda c: c["metrics"].update(histogram_bins=20), {"random", "trained"}),
+        (lambda c: c["models"]["gpt"]["weights"].append("norm_matched.7"), {"curves"}),
+        (lambda c: c["models"]["gpt"]["weights"].append("orthogonal.0"), set()),
+    ],
+)
+def test_a_change_redraws_exactly_the_figures_that_show_it(config, change, redrawn):
+    assert changed(config, change) == redrawn
+
+
+def test_the_real_catalogue_redraws_many_model_figures_alone_for_a_new_model(root, config):
+    real = catalogue.load(root / "workflow/figures.yaml")
+    many = {name for name, entry in real.items() if entry["models"] == "all"}
+
+    def add(other):
+        other["models"]["new"] = {"weights": ["trained", "norm_matched.0"]}
+
+    assert changed(config, add, real) == many
+
+
+# --- what is not drawn
+
+
+def test_only_the_figures_asked_for_are_drawn(config):
+    config["figures"]["draw"] = ["trained", "curves"]
+    figures, skipped = choose(config)
+    assert list(figures) == ["curves", "trained"]
+    assert skipped == []
+
+
+def test_a_figure_that_lacks_its_runs_is_skipped_with_what_to_add(config):
+    config["models"]["gpt"]["weights"] = ["trained"]
+    figures, skipped = choose(config)
+    assert list(figures) == ["curves", "trained"]  # bert has a baseline for the curves
+    assert skipped == ["random is skipped: add 'norm_matched.0' to the weights of gpt"]
+
+
+def test_a_figure_of_many_models_is_skipped_only_where_none_has_the_runs(config):
+    config["models"]["gpt"]["weights"] = ["norm_matched.0"]
+    config["models"]["bert"]["weights"] = ["norm_matched.0"]
+    _, skipped = choose(config)
+    assert "curves is skipped: add 'trained' to the weights of gpt or bert" in skipped
+    assert "trained is skipped: add 'trained' to the weights of bert" in skipped
+
+
+def test_a_figure_without_its_counterpart_is_drawn_on_its_own_axes(config):
+    config["models"]["gpt"]["weights"] = ["norm_matched.0"]
+    figures, _ = choose(config)
+    assert figures["random"].matches == ()
+
+
+def test_a_figure_that_is_not_asked_for_is_not_said_to_be_skipped(config):
+    config["models"]["gpt"]["weights"] = ["trained"]
+    config["figures"]["draw"] = ["curves"]
+    assert choose(config)[1] == []
+
+
+# --- the real catalogue
+
+
+def test_every_entry_names_things_that_exist(root):
+    for name, entry in catalogue.load(root / "workflow/figures.yaml").items():
+        assert (root / f"scripts/draw_{entry['draw']}.py").is_file(), name
+        assert (root / f"workflow/report/{entry['caption']}.rst").is_file(), name
+        assert entry["table"] in catalogue.CONSTANTS, name
+        assert entry["models"] in ("all", "focus", "second"), name
+        assert {*entry["weights"], *entry.get("matches", [])} <= {"trained", "baseline"}, name
+        assert entry["seeds"] in ("all", "first"), name
+        assert entry["prompts"] in ("all", "one"), name

@@ -1,0 +1,319 @@
+"""The configuration: its schema explains itself, and every mistake is named in a few lines."""
+
+from copy import deepcopy
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from tokensphere import config
+from tokensphere.harness.errors import UserError
+
+FIGURES = ["fig03_mass_near_one", "fig04_histogram_random"]
+
+
+@pytest.fixture(scope="session")
+def schema(root):
+    return root / "workflow/schemas/config.schema.yaml"
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """The smallest legal configuration, its prompt in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fox.txt").write_text("The quick brown fox.\n")
+    return {
+        "models": {"bert": {"source": {"local": "bert"}, "weights": ["trained"]}},
+        "prompts": {"fox": {"file": "fox.txt"}},
+        "roles": {"focus": "bert", "second": "bert"},
+        "figures": {"prompt": "fox"},
+    }
+
+
+@pytest.fixture
+def refusal(mine, schema):
+    """Change the configuration at one place and return the error, checked for its form."""
+
+    def check(path, value):
+        *parents, key = path
+        place = mine
+        for parent in parents:
+            place = place[parent]
+        place[key] = value
+        with pytest.raises(UserError) as caught:
+            config.check(mine, schema, FIGURES, "my.yaml")
+        error = caught.value
+        assert len(str(error).splitlines()) <= 5
+        assert str(error) == f"Error in {error.where}:\n  {error.what}\nHint: {error.hint}"
+        assert error.hint
+        return error.where, error.what, error.hint
+
+    return check
+
+
+# --- the schema
+
+
+def keys(rule, root, path=()):
+    """Yield (path, rule, required) of every key that a configuration may have."""
+    if "$ref" in rule:
+        rule = root["$defs"][rule["$ref"].rpartition("/")[2]]
+    for alternative in rule.get("oneOf", []):
+        yield from keys(alternative, root, path)
+    if isinstance(rule.get("additionalProperties"), dict):
+        yield from keys(rule["additionalProperties"], root, (*path, "*"))
+    for name, entry in rule.get("properties", {}).items():
+        yield (*path, name), entry, name in rule.get("required", ())
+        yield from keys(entry, root, (*path, name))
+
+
+@pytest.fixture(scope="session")
+def rules(schema):
+    return yaml.safe_load(schema.read_text())
+
+
+def test_the_schema_is_a_schema(rules):
+    Draft202012Validator.check_schema(rules)
+
+
+def test_the_schema_is_walked_whole(rules):
+    found = {".".join(path) for path, _, _ in keys(rules, rules)}
+    assert {"device", "models.*.source.package", "prompts.*.file", "metrics.near_one"} <= found
+
+
+def test_every_key_is_described_in_whole_sentences(rules):
+    for path, entry, _ in keys(rules, rules):
+        description = entry.get("description", "")
+        # Without quotes YAML cuts a description at " #": the full stop shows that it is whole.
+        assert description.endswith((".", ").")), path
+
+
+def test_every_key_is_required_or_has_a_default(rules):
+    for path, entry, required in keys(rules, rules):
+        said = "Default, " in entry.get("description", "")  # one that the schema cannot compute
+        assert required + ("default" in entry) + said == 1, path
+
+
+def test_every_key_has_examples_and_they_and_its_default_are_legal(rules):
+    for path, entry, _ in keys(rules, rules):
+        rule = Draft202012Validator({**entry, "$defs": rules["$defs"]})
+        assert entry.get("examples"), path
+        for example in [*entry["examples"], *([entry["default"]] if "default" in entry else [])]:
+            assert rule.is_valid(example), (path, example)
+
+
+def test_every_level_of_the_schema_is_closed(rules):
+    def closed(rule):
+        if isinstance(rule, dict):
+            if rule.get("type") == "object":
+                assert "additionalProperties" in rule, rule
+            for entry in rule.values():
+                closed(entry)
+        elif isinstance(rule, list):
+            for entry in rule:
+                closed(entry)
+
+    closed(rules)
+
+
+def test_the_weight_schemes_of_library_and_schema_agree(rules):
+    assert rules["properties"]["figures"]["properties"]["baseline"]["enum"] == list(config.SCHEMES)
+
+
+# --- what is legal
+
+
+def test_tiny_yaml_is_legal(root, schema, monkeypatch):
+    monkeypatch.chdir(root)
+    tiny = yaml.safe_load((root / "config/tiny.yaml").read_text())
+    figures = yaml.safe_load((root / "workflow/figures.yaml").read_text())
+    assert config.check(tiny, schema, figures, "tiny.yaml")["roles"]["focus"] == "minilm"
+
+
+def test_defaults_are_filled_in_all_the_way_down(mine, schema):
+    given = deepcopy(mine)
+    assert config.check(mine, schema, FIGURES, "my.yaml") == {
+        "device": "auto",
+        "extraction_threads": 2,
+        "max_tokens": 512,
+        "cache": "results/cache",
+        "models": {"bert": {"source": {"local": "bert"}, "weights": ["trained"]}},
+        "prompts": {"fox": {"file": "fox.txt", "control": False}},
+        "roles": {"focus": "bert", "second": "bert"},
+        "figures": {"prompt": "fox", "baseline": "norm_matched", "draw": "all"},
+        "metrics": {"near_one": 0.9, "histogram_bins": 50},
+    }
+    assert mine == given  # the configuration that was given is left as it was
+
+
+def test_a_value_that_is_given_stays(mine, schema):
+    mine |= {"metrics": {"near_one": 0.95}, "max_tokens": 3, "device": "cpu"}
+    mine["figures"]["draw"] = ["fig03_mass_near_one"]
+    complete = config.check(mine, schema, FIGURES, "my.yaml")
+    assert complete["metrics"] == {"near_one": 0.95, "histogram_bins": 50}
+    assert (complete["max_tokens"], complete["device"]) == (3, "cpu")
+    assert complete["figures"]["draw"] == ["fig03_mass_near_one"]
+
+
+@pytest.mark.parametrize("weights", ["trained", "norm_matched.0", "norm_matched.10"])
+def test_weight_sets_are_trained_or_a_scheme_and_a_seed(mine, schema, weights):
+    mine["models"]["bert"]["weights"] = [weights]
+    config.check(mine, schema, FIGURES, "my.yaml")
+
+
+# --- what is refused: place, what is wrong, hint
+
+BERT = ("models", "bert")
+
+
+@pytest.mark.parametrize(
+    "path, where, hint",
+    [
+        (("modles",), "my.yaml", "did you mean 'models'?"),
+        (
+            ("zebra",),
+            "my.yaml",
+            "known here: cache, device, extraction_threads, figures, max_tokens, metrics, models, "
+            "prompts, roles",
+        ),
+        ((*BERT, "weight"), "my.yaml: models.bert", "did you mean 'weights'?"),
+        (("prompts", "fox", "contol"), "my.yaml: prompts.fox", "did you mean 'control'?"),
+        (("roles", "third"), "my.yaml: roles", "known here: focus, second"),
+        (("figures", "drawn"), "my.yaml: figures", "did you mean 'draw'?"),
+        (("metrics", "near_1"), "my.yaml: metrics", "did you mean 'near_one'?"),
+        ((*BERT, "source", "pth"), "my.yaml: models.bert.source", "did you mean 'path'?"),
+    ],
+)
+def test_an_unknown_key_is_named_at_every_level(mine, refusal, path, where, hint):
+    mine["metrics"] = {}
+    assert refusal(path, "x") == (where, f"unknown key {path[-1]!r}", hint)
+
+
+@pytest.mark.parametrize(
+    "source, where, what, hint",
+    [
+        ({"hub": "gpt2"}, "", "unknown key 'hub'", "known here: local, package, path"),
+        ({"locl": "x"}, "", "unknown key 'locl'", "did you mean 'local'?"),
+        ({"pakage": "x", "path": "y"}, "", "unknown key 'pakage'", "did you mean 'package'?"),
+        ({"package": "x"}, "", "the key 'path' is missing", "Folder within the package."),
+        ({"path": "x"}, "", "the key 'package' is missing", "Import name of the package."),
+        ({"package": "x", "path": "y", "local": "z"}, "", "unknown key 'local'",
+         "known here: package, path"),
+        ({"local": 3}, ".local", "3 is not of type 'string'",
+         "The folder; a relative path starts in the working directory."),
+        ("bert", "", "'bert' is not of type 'object'",
+         "A checkpoint folder inside an installed Python package."),
+    ],
+)  # fmt: skip
+def test_a_wrong_source_is_explained_by_the_alternative_that_was_meant(
+    refusal, source, where, what, hint
+):
+    assert refusal((*BERT, "source"), source) == (f"my.yaml: models.bert.source{where}", what, hint)
+
+
+@pytest.mark.parametrize(
+    "weights, hint",
+    [
+        ("norm_mached.0", "did you mean 'norm_matched'?"),
+        ("traned", "did you mean 'trained'?"),
+        ("norm_matched", "give a seed after the scheme: norm_matched.0"),
+        ("norm_matched.x", "give a seed after the scheme: norm_matched.0"),
+        ("norm_matched.00", "give a seed after the scheme: norm_matched.0"),
+        ("xavier.0", "known here: trained, norm_matched"),
+        ("trained\n", "did you mean 'trained'?"),
+    ],
+)
+def test_a_misspelt_weight_set_is_refused(refusal, weights, hint):
+    where, what, found = refusal((*BERT, "weights"), ["trained", weights])
+    assert (where, found) == ("my.yaml: models.bert.weights", hint)
+    assert what == f"{weights!r} is no weight set (trained, or SCHEME.SEED)"
+
+
+@pytest.mark.parametrize(
+    "path, value, known",
+    [
+        (("roles", "focus"), "brt", "did you mean 'bert'?"),
+        (("roles", "second"), "gpt2-large", "known here: bert"),
+        (("figures", "prompt"), "wiki", "known here: fox"),
+    ],
+)
+def test_a_dangling_reference_is_refused(refusal, path, value, known):
+    assert refusal(path, value) == (f"my.yaml: {'.'.join(path)}", f"there is no {value!r}", known)
+
+
+def test_a_wrong_figure_name_is_refused(refusal):
+    where, what, hint = refusal(("figures", "draw"), ["fig03_mass_near_one", "fig03_mass"])
+    assert (where, what) == ("my.yaml: figures.draw", "there is no 'fig03_mass'")
+    assert hint == "did you mean 'fig03_mass_near_one'?"
+
+
+@pytest.mark.parametrize("value", ["fig03_mass_near_one", [1], None, [], ["a", "a"]])
+def test_what_draw_may_be_is_said(refusal, value):
+    where, _, hint = refusal(("figures", "draw"), value)
+    assert where == "my.yaml: figures.draw"
+    assert hint.startswith("all, or a list of figure names")
+
+
+def test_a_missing_prompt_file_is_refused(refusal):
+    where, what, hint = refusal(("prompts", "fox", "file"), "absent.txt")
+    assert where == "my.yaml: prompts.fox.file"
+    assert what == "the prompt file 'absent.txt' cannot be read (No such file or directory)"
+    assert "working directory" in hint
+
+
+def test_an_empty_prompt_is_refused(tmp_path, refusal):
+    (tmp_path / "empty.txt").write_text("\n")
+    where, what, _ = refusal(("prompts", "nothing"), {"file": "empty.txt"})
+    assert (where, what) == (
+        "my.yaml: prompts.nothing.file",
+        "the prompt file 'empty.txt' is empty",
+    )
+
+
+@pytest.mark.parametrize(
+    "path, value, what",
+    [
+        (("device",), "gpu", "'gpu' is not a legal value"),
+        (("extraction_threads",), 0, "0 is less than the minimum of 1"),
+        (("max_tokens",), 2, "2 is less than the minimum of 3"),
+        (("cache",), "", "'' should be non-empty"),
+        (("models",), {}, "{} should be non-empty"),
+        (("models",), None, "None is not of type 'object'"),
+        (("metrics",), {"near_one": 1}, "1 is greater than or equal to the maximum of 1"),
+        (("metrics",), {"histogram_bins": 1}, "1 is less than the minimum of 2"),
+        ((*BERT, "colour"), "blue", "'blue' is not a legal value"),
+        ((*BERT, "label"), "", "'' should be non-empty"),
+        ((*BERT, "weights"), [], "[] should be non-empty"),
+        ((*BERT, "weights"), ["a", "a"], "['a', 'a'] has non-unique elements"),
+        (("figures", "baseline"), "gaussian", "'gaussian' is not a legal value"),
+    ],
+)  # fmt: skip
+def test_an_illegal_value_is_shown(refusal, path, value, what):
+    where, found, _ = refusal(path, value)
+    assert where.startswith(f"my.yaml: {'.'.join(path)}")
+    assert found == what
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", ".hidden", "two words", "", 7])
+@pytest.mark.parametrize("kind", ["models", "prompts"])
+def test_a_name_that_cannot_stand_in_a_path_is_refused(mine, refusal, kind, name):
+    where, what, hint = refusal((kind, name), next(iter(mine[kind].values())))
+    assert where == f"my.yaml: {kind}"
+    assert repr(name) in what
+    assert hint == "A name that can stand in a file name."
+
+
+@pytest.mark.parametrize("key", ["models", "prompts", "roles", "figures"])
+def test_a_missing_key_is_named(mine, schema, key):
+    del mine[key]
+    with pytest.raises(UserError, match=f"the key '{key}' is missing"):
+        config.check(mine, schema, FIGURES, "my.yaml")
+
+
+def test_a_long_value_is_shortened(refusal):
+    _, what, _ = refusal(("models",), ["word " * 10] * 50)
+    assert what.endswith("…")
+    assert len(what) == 160  # two lines of a terminal
+
+
+def test_the_colour_hint_says_the_form(refusal):
+    assert "#rrggbb" in refusal((*BERT, "colour"), "blue")[2]

