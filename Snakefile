@@ -25,5 +25,5 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
-        expand("results/tables/{metric}.csv", metric=catalogue.CONSTANTS),
+        [f"results/tables/{table}.csv" for metric in METRICS.values() for table in metric["collect"]],
         [f"results/figures/{figure.name}.png" for figure in FIGURES],

@@ -11,11 +11,13 @@ with job(snakemake) as run:
 
     figure = run.params.figure
     options = figure["options"]
+    panels = [
+        panel | {"axis": panel["axis"].format(**figure["constants"])} for panel in options["panels"]
+    ]
     data = curves.assemble(
-        [tables.read(path) for path in run.input.tables],
+        {name: [tables.read(path) for path in run.input[name]] for name in figure["tables"]},
         figure["runs"],
-        published=options["published"],
-        controlled=options["controlled"],
+        panels,
         prompt=figure["prompt"],
         controls=figure["controls"],
     )
@@ -26,19 +28,15 @@ with job(snakemake) as run:
             curves.draw,
             colours={one["model"]: one["colour"] for one in figure["runs"]},
             controls=figure["controls"],
+            panels=panels,
             titles={
                 "published": f"As published: prompt {figure['prompt']}",
                 "controlled": "Controlled: raw residual stream, all prompts",
             },
-            axes_labels={
-                "published": options["axis"].format(**figure["constants"]),
-                "controlled": options["axis_controlled"].format(**figure["constants"]),
-            },
-            limits=options["limits"],
             band_opacity=options["band_opacity"],
         ),
-        keys=["model", "weights", "series", "layer"],
-        empty=["n_tokens", "value", "low", "high"],
+        keys=curves.KEYS,
+        empty=["layer", "depth", "n_tokens", "value", "low", "high", "reference"],
         template=Path(run.input.template),
         facts=figure,
     )

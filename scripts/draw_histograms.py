@@ -14,7 +14,7 @@ with job(snakemake) as run:
     (about,) = figure["runs"]
     data, *counterpart = (
         histograms.assemble(tables.read(path), options["panels"])
-        for path in [*run.input.tables, *run.input.matches]
+        for path in [*run.input.inner_product_histogram, *run.input.matches]
     )
     readings.write(
         run.output,

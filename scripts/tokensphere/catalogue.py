@@ -76,20 +76,22 @@ def runs(config: Mapping[str, Any]) -> list[Run]:
 
 
 def load(path: Path) -> dict[str, dict[str, Any]]:
-    """Read the catalogue of figures."""
+    """Read a catalogue, of metrics or of figures."""
     entries: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return entries
 
 
 def chosen(
-    catalogue: Mapping[str, Any], config: Mapping[str, Any]
+    catalogue: Mapping[str, Any], metrics: Mapping[str, Any], config: Mapping[str, Any]
 ) -> tuple[list[Figure], list[str]]:
     """Choose the figures that a configuration asks for and has the runs for.
 
     Parameters
     ----------
     catalogue : mapping
-        As `load` returns it.
+        Of figures, as `load` returns it.
+    metrics : mapping
+        The catalogue of metrics.
     config : mapping
         As `config.check` returns it.
 
@@ -108,7 +110,7 @@ def chosen(
         if lacking:
             skipped.append(f"{name} is skipped: {lacking}")
         else:
-            figures.append(_figure(name, entry, config))
+            figures.append(_figure(name, entry, metrics, config))
     return figures, skipped
 
 
@@ -135,7 +137,9 @@ def _lacking(entry: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     return ""
 
 
-def _figure(name: str, entry: dict[str, Any], config: Mapping[str, Any]) -> Figure:
+def _figure(
+    name: str, entry: dict[str, Any], metrics: Mapping[str, Any], config: Mapping[str, Any]
+) -> Figure:
     prompts = list(config["prompts"])
     if entry["prompts"] == "one":
         prompts = [config["figures"]["prompt"]]
@@ -152,8 +156,14 @@ def _figure(name: str, entry: dict[str, Any], config: Mapping[str, Any]) -> Figu
     drawn = select(entry["weights"])
     params = {
         "title": entry["title"],
+        "tables": entry["tables"],
         "options": entry["options"],
-        "constants": constants(config, entry["table"]),
+        "constants": {
+            key: value
+            for metric in metrics.values()
+            if set(entry["tables"]) & set(metric["writes"].values())
+            for key, value in constants(config, metric).items()
+        },
         "runs": [_legend(run, config) for run in drawn],
         "prompt": config["figures"]["prompt"],
         "baseline": config["figures"]["baseline"],
@@ -180,17 +190,6 @@ def label(model: str, config: Mapping[str, Any]) -> str:
     return str(config["models"][model].get("label", model))
 
 
-# Which constants each measure takes; a rule depends on these alone.
-CONSTANTS = {
-    "inner_products": ("near_one",),
-    "inner_product_histogram": ("near_one", "histogram_bins"),
-    "energy": ("beta", "energy_drop", "energy_drop_relative", "energy_pairs"),
-    "effective_rank": (),
-    "clusters": ("min_cluster_size",),
-    "cluster_length": ("min_cluster_size",),
-}
-
-
-def constants(config: Mapping[str, Any], metric: str) -> dict[str, Any]:
-    """Return the constants that a metric takes, from the configuration."""
-    return {name: config["metrics"][name] for name in CONSTANTS[metric]}
+def constants(config: Mapping[str, Any], metric: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constants that a metric takes, from the configuration: it depends on no others."""
+    return {name: config["metrics"][name] for name in metric["constants"]}

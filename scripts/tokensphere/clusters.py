@@ -51,11 +51,19 @@ def hdbscan_labels(points: sphere.Floats, min_cluster_size: int = 2) -> Labels:
 
 
 def summarise(labels: Labels) -> dict[str, float | int]:
-    """Summarise labels: `count`, `membership`, `largest`, `count_per_100_tokens`."""
+    """Summarise the labels of one layer.
+
+    Returns
+    -------
+    dict
+        `n_tokens`; `count` of clusters; `membership`, the share of tokens in one, in [0, 1];
+        `largest`, the tokens of the largest one; `count_per_100_tokens`.
+    """
     clustered = labels[labels >= 0]
     sizes = np.bincount(clustered) if clustered.size else np.zeros(0, dtype=int)
     count = int(np.count_nonzero(sizes))
     return {
+        "n_tokens": labels.size,
         "count": count,
         "membership": clustered.size / labels.size,
         "largest": int(sizes.max(initial=0)),

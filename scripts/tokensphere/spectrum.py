@@ -87,8 +87,8 @@ def summarise(states: ArrayLike, points: ArrayLike) -> dict[str, float | bool | 
     -------
     dict
         Effective ranks `raw` (published), `sphere`, `raw_squared`, `sphere_squared`;
-        `norm_participation` in [1/n, 1]; `raw_share` and `sphere_share` of min(n, d), in [0, 1];
-        `raw_gaussian`, the effective rank of a Gaussian cloud of the same shape; the gates
+        `n_tokens`; `norm_participation` in [1/n, 1]; `raw_share` and `sphere_share` of min(n, d), in [0, 1];
+        `raw_gaussian` and `gaussian_share`, those of a Gaussian cloud of the same shape; the gates
         `gate_raw_3`, `gate_raw_2`, `gate_sphere_3` (open where the rank is at least so much);
         `reason`, why a value is NaN.
     """
@@ -100,7 +100,9 @@ def summarise(states: ArrayLike, points: ArrayLike) -> dict[str, float | bool | 
     raw, sphere = effective_rank(raw_values), effective_rank(sphere_values)
     largest = min(vectors.shape)
     reason = "" if directed else NO_DIRECTION
+    gaussian = gaussian_rank(*vectors.shape)
     return {
+        "n_tokens": len(vectors),
         "raw": raw,
         "sphere": sphere,
         "raw_squared": effective_rank(raw_values, 2),
@@ -108,7 +110,8 @@ def summarise(states: ArrayLike, points: ArrayLike) -> dict[str, float | bool | 
         "norm_participation": norm_participation(vectors),
         "raw_share": raw / largest,
         "sphere_share": sphere / largest,
-        "raw_gaussian": gaussian_rank(*vectors.shape),
+        "raw_gaussian": gaussian,
+        "gaussian_share": gaussian / largest,
         "gate_raw_3": raw >= 3,
         "gate_raw_2": raw >= 2,
         "gate_sphere_3": sphere >= 3,

@@ -33,7 +33,7 @@ wildcard_constraints:
     model=r"[A-Za-z0-9._-]+",
     weights=r"trained|norm_matched\.\d+",
     prompt=r"[A-Za-z0-9._-]+",
-    metric=r"[a-z_]+",
+    table=r"[a-z_]+",
 
 
 def here(path):
@@ -64,6 +64,7 @@ def identities(config, where):
 
 WHERE = ", ".join(here(file) for file in workflow.configfiles) or "config"
 try:
+    METRICS = catalogue.load(HOME / "workflow/metrics.yaml")
     FIGURE_CATALOGUE = catalogue.load(HOME / "workflow/figures.yaml")
     CONFIG = configuration.check(
         config,
@@ -76,6 +77,6 @@ except UserError as error:
     sys.exit(str(error))
 
 RUNS = catalogue.runs(CONFIG)
-FIGURES, SKIPPED = catalogue.chosen(FIGURE_CATALOGUE, CONFIG)
+FIGURES, SKIPPED = catalogue.chosen(FIGURE_CATALOGUE, METRICS, CONFIG)
 for sentence in SKIPPED:
     logger.warning(sentence)

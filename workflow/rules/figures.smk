@@ -1,6 +1,6 @@
 # From per-run tables to figures, one rule a figure, made from workflow/figures.yaml.
 #
-# Reads: results/metrics/{metric}/{model}/{weights}/{prompt}.csv, exactly those that it draws
+# Reads: results/metrics/{table}/{model}/{weights}/{prompt}.csv, exactly those that it draws
 # Makes: results/figures/{figure}.{png,svg,pdf,csv,caption.rst}, the published reading, and
 #        results/figures/{figure}_controlled.*, published left and controlled right
 
@@ -11,11 +11,14 @@ for figure in FIGURES:
         name:
             figure.name
         input:
-            tables=[
-                f"results/metrics/{figure.entry['table']}/{run.path}.csv" for run in figure.runs
-            ],
+            **{
+                table: [f"results/metrics/{table}/{run.path}.csv" for run in figure.runs]
+                for table in figure.entry["tables"]
+            },
             matches=[
-                f"results/metrics/{figure.entry['table']}/{run.path}.csv" for run in figure.matches
+                f"results/metrics/{table}/{run.path}.csv"
+                for table in figure.entry["tables"]
+                for run in figure.matches
             ],
             template=here(HOME / f"workflow/report/{figure.entry['caption']}.rst"),
             code=code(f"draw_{figure.entry['draw']}.py"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,17 +15,20 @@ from tokensphere import statistics
 from tokensphere.drawing import style
 
 COLUMNS = [
-    "reading", "model", "label", "weights", "series", "layer", "state", "depth", "n_tokens",
-    "value", "low", "high", "seeds", "prompts",
+    "reading", "measure", "model", "label", "weights", "series", "layer", "state", "depth",
+    "n_tokens", "value", "low", "high", "reference", "seeds", "prompts",
 ]  # fmt: skip
+MEAN = "mean over prompts"
+KEYS = ["measure", "model", "weights", "series", "layer", "n_tokens"]
+
+Panel = Mapping[str, Any]
 
 
 def assemble(
-    frames: Sequence[pd.DataFrame],
+    tables: Mapping[str, Sequence[pd.DataFrame]],
     runs: Sequence[Mapping[str, str]],
+    panels: Sequence[Panel],
     *,
-    published: str,
-    controlled: str,
     prompt: str,
     controls: Sequence[str],
 ) -> pd.DataFrame:
@@ -37,12 +41,15 @@ def assemble(
 
     Parameters
     ----------
-    frames : sequence of DataFrame
-        Per-run tables with `layer`, `state`, `n_tokens` and the two columns.
+    tables : mapping
+        Name of a table -> its per-run frames, one a run. Tables of states have `layer` and
+        `state`; their columns are joined. Tables of lengths have `layer` and `tokens`.
     runs : sequence of mapping
-        What each table is of: model, weights, prompt, label.
-    published, controlled : str
-        The column of each reading.
+        What the frames are of: model, weights, prompt, label.
+    panels : sequence of mapping
+        `reading` (published, controlled); `column`, the measure; `gate`, a column that must be
+        true, or the value counts as undefined; `reference`, a column drawn beside it; `x`,
+        `depth` (default) or `n_tokens`, which takes means over layers of a table of lengths.
     prompt : str
         The prompt of the published reading.
     controls : sequence of str
@@ -51,49 +58,114 @@ def assemble(
     Returns
     -------
     DataFrame
-        One row a point drawn: reading, model, label, weights (trained, random), series (the
-        prompt, or `mean over prompts`), layer, state, depth, n_tokens (NaN over several
-        prompts), value, low, high, seeds and prompts (how many are in the value).
+        One row a point drawn: reading, measure, model, label, weights (trained, random), series
+        (the prompt, or `mean over prompts`), layer, state, depth, n_tokens (NaN over several
+        prompts), value, low, high, reference, seeds and prompts (how many are in the value).
     """
-    rows = [
-        frame.assign(
-            model=run["model"],
-            label=run["label"],
-            weights="trained" if run["weights"] == "trained" else "random",
-            seed=run["weights"],
-            prompt=run["prompt"],
-        )
-        for frame, run in zip(frames, runs, strict=True)
-    ]
-    every = pd.concat(rows, ignore_index=True)
+    states = _stack([names for names in tables if not _has_lengths(tables[names])], tables, runs)
+    lengths = _stack([names for names in tables if _has_lengths(tables[names])], tables, runs)
     parts = []
-    for _, one in every.groupby(["model", "weights"], sort=False):
-        parts.append(_published(one[one["prompt"] == prompt], published))
-        usual = one[~one["prompt"].isin(controls)]
-        if len(usual):
-            parts.append(_controlled(usual, controlled))
-        for control in controls:
-            parts.append(_controlled(one[one["prompt"] == control], controlled))
+    for panel in panels:
+        every = _values(lengths if _by_length(panel) else states, panel)
+        for _, one in every.groupby(["model", "weights"], sort=False):
+            if panel["reading"] == "published":
+                parts.append(_published(one[one["prompt"] == prompt]))
+                continue
+            usual = one[~one["prompt"].isin(controls)]
+            shown = [usual, *(one[one["prompt"] == control] for control in controls)]
+            collect = _over_lengths if _by_length(panel) else _controlled
+            parts += [collect(rows) for rows in shown if len(rows)]
     return pd.concat(parts, ignore_index=True)[COLUMNS]
 
 
-def _published(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+def _has_lengths(frames: Sequence[pd.DataFrame]) -> bool:
+    return "tokens" in frames[0]
+
+
+def _by_length(panel: Panel) -> bool:
+    return panel.get("x", "depth") == "n_tokens"
+
+
+def _stack(
+    names: Sequence[str],
+    tables: Mapping[str, Sequence[pd.DataFrame]],
+    runs: Sequence[Mapping[str, str]],
+) -> pd.DataFrame:
+    """Join the tables of each run on what names a row, and put the runs under each other."""
+    if not names:
+        return pd.DataFrame()
+    stacked = []
+    for position, run in enumerate(runs):
+        frames = [tables[name][position] for name in names]
+        joined = frames[0]
+        for frame in frames[1:]:
+            fresh = [name for name in frame if name not in joined or name in ("layer", "state")]
+            joined = joined.merge(frame[fresh], on=["layer", "state"], validate="one_to_one")
+        stacked.append(
+            joined.assign(
+                model=run["model"],
+                label=run["label"],
+                weights="trained" if run["weights"] == "trained" else "random",
+                seed=run["weights"],
+                prompt=run["prompt"],
+            )
+        )
+    return pd.concat(stacked, ignore_index=True)
+
+
+def _values(rows: pd.DataFrame, panel: Panel) -> pd.DataFrame:
+    """Take a panel's measure as `value`, undefined where its gate is closed."""
+    value = rows[panel["column"]].astype(float)
+    if "gate" in panel:
+        value = value.where(rows[panel["gate"]])
+    reference = rows[panel["reference"]] if "reference" in panel else np.nan
+    return rows.assign(measure=panel["column"], value=value, reference=reference)
+
+
+def _published(rows: pd.DataFrame) -> pd.DataFrame:
     last = rows["layer"].max()
     normed = (rows["state"] == "final_norm").any()
     shown = rows[(rows["state"] == "residual") & ~(normed & (rows["layer"] == last))]
     shown = pd.concat([shown, rows[rows["state"] == "final_norm"]])
-    values = shown.pivot(index="seed", columns="layer", values=column)
+    values = shown.pivot(index="seed", columns="layer", values="value")
     return _points(shown, "published", statistics.over_seeds(values), len(values), 1)
 
 
-def _controlled(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+def _controlled(rows: pd.DataFrame) -> pd.DataFrame:
     shown = rows[rows["state"] == "residual"]
     # `sort=False` keeps the prompts in the order of the configuration; layers are sorted after.
     values = shown.pivot_table(
-        index="prompt", columns="layer", values=column, aggfunc=_mean, dropna=False, sort=False
+        index="prompt", columns="layer", values="value", aggfunc=_mean, dropna=False, sort=False
     ).sort_index(axis="columns")
     seeds = shown["seed"].nunique()
     return _points(shown, "controlled", statistics.over_prompts(values), seeds, len(values))
+
+
+def _over_lengths(rows: pd.DataFrame) -> pd.DataFrame:
+    """Average over layers and seeds, then over the prompts that have so many tokens."""
+    values = rows.groupby(["tokens", "prompt"], sort=False)["value"].mean().reset_index()
+    parts = []
+    for tokens, some in values.groupby("tokens"):
+        band = statistics.over_prompts(some["value"].to_numpy()[:, None])
+        first = rows[rows["tokens"] == tokens].iloc[[0]]
+        one = some["prompt"].iloc[0] if rows["prompt"].nunique() == 1 else MEAN
+        parts.append(
+            first[["model", "label", "weights", "measure"]].assign(
+                reading="controlled",
+                series=one,
+                layer=np.nan,
+                state="residual",
+                depth=np.nan,
+                n_tokens=tokens,
+                value=band.mean,
+                low=band.low,
+                high=band.high,
+                reference=np.nan,
+                seeds=rows["seed"].nunique(),
+                prompts=len(some),
+            )
+        )
+    return pd.concat(parts)
 
 
 def _mean(values: pd.Series[float]) -> float:
@@ -105,8 +177,9 @@ def _points(
     rows: pd.DataFrame, reading: str, band: statistics.Band, seeds: int, prompts: int
 ) -> pd.DataFrame:
     first = rows.drop_duplicates("layer").sort_values("layer")
-    series = rows["prompt"].iloc[0] if prompts == 1 else "mean over prompts"
-    return first[["model", "label", "weights", "layer", "state"]].assign(
+    series = rows["prompt"].iloc[0] if prompts == 1 else MEAN
+    reference = rows.groupby("layer")["reference"].mean()
+    return first[["measure", "model", "label", "weights", "layer", "state"]].assign(
         reading=reading,
         series=series,
         depth=first["layer"] / first["layer"].max(),
@@ -114,23 +187,26 @@ def _points(
         value=band.mean,
         low=band.low,
         high=band.high,
+        reference=reference.reindex(first["layer"]).to_numpy(),
         seeds=seeds,
         prompts=prompts,
     )
+
+
+X_LABELS = {"depth": "depth (layer / number of layers)", "n_tokens": "tokens of the prompt"}
 
 
 def draw(
     data: pd.DataFrame,
     readings: Sequence[str],
     *,
+    panels: Sequence[Panel],
     colours: Mapping[str, str],
     controls: Sequence[str],
     titles: Mapping[str, str],
-    axes_labels: Mapping[str, str],
-    limits: Sequence[float],
     band_opacity: float,
 ) -> Figure:
-    """Draw one panel for each reading, side by side, with one legend below.
+    """Draw the panels of the readings side by side, with one legend below.
 
     Parameters
     ----------
@@ -138,66 +214,84 @@ def draw(
         As `assemble` returns it.
     readings : sequence of str
         `published`, or `published` and `controlled`.
+    panels : sequence of mapping
+        As `assemble` takes them; also `axis`, the label of the value axis, `limits`, its ends
+        (default: from the data), and `line`, a value to mark.
     colours : mapping
         Model -> colour; random weights have the same one, dashed.
     controls : sequence of str
         Series that are drawn as thin lines.
-    titles, axes_labels : mapping
+    titles : mapping
         Reading -> text.
-    limits : sequence of float
-        Smallest and largest value of the axis.
     band_opacity : float
     """
-    width = style.COLUMN if len(readings) == 1 else style.PAGE
-    entries = 2 * data["model"].nunique()
-    rows = -(-entries // len(readings)) + len(set(controls))
-    figure = style.new(width, 2.6 + 0.17 * rows)
-    panels = figure.subplots(1, len(readings), sharey=False, squeeze=False)[0]
-    for axes, reading in zip(panels, readings, strict=True):
-        shown = data[data["reading"] == reading]
-        for _, points in shown.groupby(["model", "weights", "series"], sort=False):
+    shown = [panel for panel in panels if panel["reading"] in readings]
+    data = data[data["reading"].isin(readings)]
+    handles = _legend(data, colours, controls)
+    columns = min(len(shown), 2)
+    figure = style.new(
+        style.COLUMN if len(shown) == 1 else style.PAGE, 2.6 + 0.17 * -(-len(handles) // columns)
+    )
+    for axes, panel in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+        here = (data["reading"] == panel["reading"]) & (data["measure"] == panel["column"])
+        by_length = _by_length(panel)
+        for _, points in data[here & (data["layer"].isna() == by_length)].groupby(
+            ["model", "weights", "series"], sort=False
+        ):
             first = points.iloc[0]
             thin = first["series"] in controls
-            _line(axes, points, colours[first["model"]], first["weights"], thin, band_opacity)
-        axes.set_title(titles[reading], loc="left")
-        axes.set_xlabel("depth (layer / number of layers)")
-        axes.set_ylabel(axes_labels[reading])
-        axes.set_xlim(0, 1)
-        margin = 0.03 * (limits[1] - limits[0])
-        axes.set_ylim(limits[0] - margin, limits[1] + margin)
-    figure.legend(
-        handles=_legend(data[data["reading"].isin(readings)], colours, controls),
-        loc="outside lower left",
-        ncols=len(readings),
-    )
+            x = panel.get("x", "depth")
+            _line(axes, points, x, colours[first["model"]], first["weights"], thin, band_opacity)
+        if "line" in panel:
+            axes.axhline(panel["line"], color=style.MARK, lw=0.8, zorder=1)
+        first_of_reading = panel is next(p for p in shown if p["reading"] == panel["reading"])
+        axes.set_title(titles[panel["reading"]] if first_of_reading else "", loc="left")
+        axes.set_xlabel(X_LABELS[panel.get("x", "depth")])
+        axes.set_ylabel(panel["axis"])
+        if by_length:
+            axes.set_xlim(left=0)
+        else:
+            axes.set_xlim(0, 1)
+        low, high = panel.get("limits", (0, axes.get_ylim()[1]))
+        margin = 0.03 * (high - low)
+        axes.set_ylim(low - margin, high + margin)
+    figure.legend(handles=handles, loc="outside lower left", ncols=columns)
     return figure
 
 
 def _line(
-    axes: Axes, points: pd.DataFrame, colour: str, weights: str, thin: bool, opacity: float
+    axes: Axes,
+    points: pd.DataFrame,
+    x: str,
+    colour: str,
+    weights: str,
+    thin: bool,
+    opacity: float,
 ) -> None:
-    depth, value = points["depth"].to_numpy(), points["value"].to_numpy()
+    along, value = points[x].to_numpy(), points["value"].to_numpy()
     axes.plot(
-        depth,
+        along,
         value,
         color=colour,
         linestyle=style.LINE_STYLES[weights],
         linewidth=0.7 if thin else None,
-        marker="." if len(depth) < 16 and not thin else None,
+        marker="." if len(along) < 16 and not thin else None,
         markersize=4,
         clip_on=False,
     )
     axes.fill_between(
-        depth,
+        along,
         points["low"].to_numpy(),
         points["high"].to_numpy(),
         color=colour,
         alpha=opacity,
         lw=0,
     )
+    if not thin and weights == "trained":
+        axes.plot(along, points["reference"].to_numpy(), color=colour, ls="dotted", lw=1)
     for _, normed in points[points["state"] == "final_norm"].iterrows():
         axes.plot(
-            normed["depth"],
+            normed[x],
             normed["value"],
             marker="o",
             mfc="white",
@@ -206,7 +300,7 @@ def _line(
             clip_on=False,
             zorder=3,
         )
-    style.shade_undefined(axes, depth, value)
+    style.shade_undefined(axes, along, value)
 
 
 def _legend(

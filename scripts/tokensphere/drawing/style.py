@@ -20,6 +20,7 @@ COLUMN, PAGE = 3.5, 7.2
 DPI = 200
 
 UNDEFINED = "#e4e4e4"
+MARK = "#555555"
 TRAINED, RANDOM = "solid", (0, (4, 2))
 LINE_STYLES: dict[str, Any] = {"trained": TRAINED, "random": RANDOM}
 
