@@ -82,7 +82,30 @@ def test_killed_during_an_extraction(workspace, finished, whom, seed):
     assert_recovers(workspace, finished)
 
 
-# Loaded by every Python process of the run: moves files slowly, so that a kill falls in between.
+# Loaded by every Python process of the run: an output is written, but not yet in place.
+SLOW_FSYNC = """
+import os, time
+os.fsync = lambda file: time.sleep(60)
+"""
+
+
+def test_killed_before_an_output_is_in_place(workspace, finished, tmp_path):
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow/sitecustomize.py").write_text(SLOW_FSYNC)
+    store = workspace.folder / STORE
+    store.unlink()
+    process = start(workspace, STORE, PYTHONPATH=str(tmp_path / "slow"))
+    wait_for(process, JOB)
+    while not list(store.parent.glob(f".{store.name}.*.part")):
+        assert process.poll() is None
+        assert not store.exists()
+        time.sleep(0.01)
+    kill(process, "driver")
+    assert not store.exists()
+    assert_recovers(workspace, finished)
+
+
+# Moves files slowly, so that a kill falls in between.
 SLOW_REPLACE = """
 import os, time
 _replace = os.replace
