@@ -188,8 +188,8 @@ def dissect(model: Any, ids: list[int], where: str) -> Anatomy:
     Raises
     ------
     UserError
-        If the blocks are not found, do not hand their state from one to the next, or the
-        model's last state is neither the last block's output nor a norm of it.
+        If the blocks are not found, do not hand their state from one to the next, a state is not
+        finite, or the model's last state is neither the last block's output nor a norm of it.
     """
     ids = ids[:PROBE_TOKENS]
     calls = _probe(model, ids)
@@ -197,6 +197,7 @@ def dissect(model: Any, ids: list[int], where: str) -> Anatomy:
     stream: list[Tensor] = []
     with residual_stream(blocks, lambda layer, states: stream.append(states.clone())):
         own = forward(model, ids)
+    _check_finite(stream, own, where)  # first: a NaN equals nothing and would fail every check
     _check_chain(calls, blocks, where)
     final_norm = None
     if not torch.equal(own, stream[-1]):
@@ -258,6 +259,18 @@ def _find_blocks(model: Any, calls: list[Call], where: str) -> tuple[nn.Module, 
         f"check 'blocks' failed: no module list is called {layers} times in a forward pass",
         "this architecture is not supported",
     )
+
+
+def _check_finite(stream: list[Tensor], own: Tensor, where: str) -> None:
+    """Refuse weights that give infinite or undefined states; name the first such layer."""
+    named = [(f"residual layer {layer}", states) for layer, states in enumerate(stream)]
+    for place, states in [*named, ("the model's last state", own)]:
+        if not torch.isfinite(states).all():
+            raise UserError(
+                where,
+                f"check 'finite' failed: {place} holds values that are not finite",
+                "the checkpoint is damaged: fetch it again",
+            )
 
 
 def _check_chain(calls: list[Call], blocks: tuple[nn.Module, ...], where: str) -> None:
