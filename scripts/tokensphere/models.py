@@ -89,6 +89,7 @@ def load(folder: Path, device: str, where: str) -> Any:
         local_files_only=True,
         trust_remote_code=False,
         output_loading_info=True,
+        ignore_mismatched_sizes=True,  # they are refused below, by name
     )
     missing = sorted(key for key in loading["missing_keys"] if not key.startswith(HEADS))
     mismatched = sorted(str(entry[0]) for entry in loading["mismatched_keys"])
