@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from tokensphere.harness.errors import UserError
 
-# Parameters that a base model may add to a checkpoint without touching the residual stream.
+# Parameters that a checkpoint may lack, because the residual stream does not touch them; such a
+# head is left out of the model.
 HEADS = ("pooler.",)
 
 PROBE_TOKENS = 4
@@ -100,6 +101,10 @@ def load(folder: Path, device: str, where: str) -> Any:
                 f"the checkpoint {problem} {len(names)} tensors, first {names[0]}",
                 "use the checkpoint of this architecture (see its config.json)",
             )
+    # transformers has filled a missing head with random numbers, other ones in every process;
+    # a random draw would take their norms for trained ones.
+    for head in {key.partition(".")[0] for key in loading["missing_keys"]}:
+        setattr(model, head, None)
     return model.eval().to(device)
 
 
