@@ -24,7 +24,15 @@ NORM = re.compile(r"(^|\.)(ln_\w+|norm|\w*layer_?norm)\.(weight|bias)$", re.IGNO
 
 
 def draw(folder: Path, cache: Path, *, scheme: str = "norm_matched", seed: int = 0) -> Path:
-    return baselines.ensure(cache, "sha256:source", folder, scheme, seed, "this run")
+    return baselines.ensure(
+        cache,
+        "sha256:source",
+        folder,
+        scheme,
+        seed,
+        known=hashes.Cache(cache / "known.json"),
+        where="this run",
+    )
 
 
 def tensors(folder: Path) -> dict[str, np.ndarray]:
@@ -141,9 +149,11 @@ def test_a_draw_does_not_depend_on_the_other_tensors(checkpoint, tmp_path):
 DRAW = """
 import sys
 from pathlib import Path
-from tokensphere import baselines
+from tokensphere import baselines, hashes
 cache, folder = map(Path, sys.argv[1:])
-print(baselines.ensure(cache, "sha256:source", folder, "norm_matched", 0, "this run"))
+print(baselines.ensure(
+    cache, "sha256:source", folder, "norm_matched", 0, known=hashes.Cache(""), where="this run"
+))
 """
 
 
@@ -220,7 +230,15 @@ def test_source_scheme_seed_and_code_each_decide_the_place(checkpoint, tmp_path,
     monkeypatch.setattr(baselines, "_write", lambda part, *_: part.mkdir())
 
     def place(source="a", scheme="norm_matched", seed=0):
-        return baselines.ensure(tmp_path, source, folder, scheme, seed, "this run").name
+        return baselines.ensure(
+            tmp_path,
+            source,
+            folder,
+            scheme,
+            seed,
+            known=hashes.Cache(tmp_path / "known.json"),
+            where="this run",
+        ).name
 
     places = [place(), place(source="b"), place(scheme="other"), place(seed=1)]
     monkeypatch.setattr(baselines, "__file__", str(folder / "config.json"))
@@ -230,7 +248,7 @@ def test_source_scheme_seed_and_code_each_decide_the_place(checkpoint, tmp_path,
 WAIT_AND_DRAW = """
 import sys, time
 from pathlib import Path
-from tokensphere import baselines
+from tokensphere import baselines, hashes
 cache, folder, arrived, drawn = map(Path, sys.argv[1:])
 
 def say(path):
@@ -247,7 +265,9 @@ def slowly(*arguments):
 baselines._write = slowly
 
 say(arrived)
-print(baselines.ensure(cache, "sha256:source", folder, "norm_matched", 0, "this run"))
+print(baselines.ensure(
+    cache, "sha256:source", folder, "norm_matched", 0, known=hashes.Cache(""), where="this run"
+))
 """
 
 
@@ -257,18 +277,20 @@ def test_two_processes_that_need_a_weight_set_at_once_draw_it_once(checkpoint, t
     places = [process.communicate()[0].strip() for process in running]
     assert [process.returncode for process in running] == [0, 0]
     assert places[0] == places[1]
-    assert baselines.is_complete(Path(places[0]))
+    assert baselines.is_complete(Path(places[0]), hashes.Cache("no such file"))
     assert (tmp_path / "drawn").read_text() == "x"
 
 
 DIE_WHILE_DRAWING = """
 import os, signal, sys
 from pathlib import Path
-from tokensphere import baselines, sources
+from tokensphere import baselines, hashes, sources
 cache, folder = map(Path, sys.argv[1:])
 # The weights are written by then, the tokenizer and the manifest are not.
 sources.tokenizer_files = lambda folder: os.kill(os.getpid(), signal.SIGKILL)
-baselines.ensure(cache, "sha256:source", folder, "norm_matched", 0, "this run")
+baselines.ensure(
+    cache, "sha256:source", folder, "norm_matched", 0, known=hashes.Cache(""), where="this run"
+)
 """
 
 
@@ -283,7 +305,7 @@ def test_what_a_killed_writer_left_is_never_taken_for_complete(checkpoint, tmp_p
 
     place = draw(folder, cache)
     assert len(draws) == 1
-    assert baselines.is_complete(place)
+    assert baselines.is_complete(place, hashes.Cache("no such file"))
     assert [path for path in cache.iterdir() if path.is_dir()] == [place]
 
 
