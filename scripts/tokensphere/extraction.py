@@ -125,7 +125,8 @@ def check_last_state(
         if anatomy.final_norm is None:
             pairs = [("residual layer L", last)]
         else:
-            device = next(anatomy.final_norm.parameters()).device
+            # Not the norm's own device: some norms have no parameters.
+            device = next(anatomy.blocks[-1].parameters()).device
             with torch.inference_mode():
                 normed = anatomy.final_norm(torch.from_numpy(last).to(device)[None])[0]
             pairs = [

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from tokensphere.harness.errors import UserError
 
-# Parameters that a base model may add to a checkpoint without touching the residual stream.
+# Parameters that a checkpoint may lack, because the residual stream does not touch them; such a
+# head is left out of the model.
 HEADS = ("pooler.",)
 
 PROBE_TOKENS = 4
@@ -89,6 +90,7 @@ def load(folder: Path, device: str, where: str) -> Any:
         local_files_only=True,
         trust_remote_code=False,
         output_loading_info=True,
+        ignore_mismatched_sizes=True,  # they are refused below, by name
     )
     missing = sorted(key for key in loading["missing_keys"] if not key.startswith(HEADS))
     mismatched = sorted(str(entry[0]) for entry in loading["mismatched_keys"])
@@ -99,6 +101,10 @@ def load(folder: Path, device: str, where: str) -> Any:
                 f"the checkpoint {problem} {len(names)} tensors, first {names[0]}",
                 "use the checkpoint of this architecture (see its config.json)",
             )
+    # transformers has filled a missing head with random numbers, other ones in every process;
+    # a random draw would take their norms for trained ones.
+    for head in {key.partition(".")[0] for key in loading["missing_keys"]}:
+        setattr(model, head, None)
     return model.eval().to(device)
 
 
@@ -188,9 +194,8 @@ def dissect(model: Any, ids: list[int], where: str) -> Anatomy:
     Raises
     ------
     UserError
-        If the blocks are not found, do not hand their state from one to the next, give values
-        that are not finite, or the model's last state is neither the last block's output nor a
-        norm of it.
+        If the blocks are not found, do not hand their state from one to the next, a state is not
+        finite, or the model's last state is neither the last block's output nor a norm of it.
     """
     ids = ids[:PROBE_TOKENS]
     calls = _probe(model, ids)
@@ -198,13 +203,7 @@ def dissect(model: Any, ids: list[int], where: str) -> Anatomy:
     stream: list[Tensor] = []
     with residual_stream(blocks, lambda layer, states: stream.append(states.clone())):
         own = forward(model, ids)
-    for layer, states in enumerate(stream):
-        if not torch.isfinite(states).all():
-            raise UserError(
-                where,
-                f"residual layer {layer} holds values that are not finite",
-                "look for infinite or missing numbers in the checkpoint's tensors",
-            )
+    _check_finite(stream, own, where)  # first: a NaN equals nothing and would fail every check
     _check_chain(calls, blocks, where)
     final_norm = None
     if not torch.equal(own, stream[-1]):
@@ -266,6 +265,18 @@ def _find_blocks(model: Any, calls: list[Call], where: str) -> tuple[nn.Module, 
         f"check 'blocks' failed: no module list is called {layers} times in a forward pass",
         "this architecture is not supported",
     )
+
+
+def _check_finite(stream: list[Tensor], own: Tensor, where: str) -> None:
+    """Refuse weights that give infinite or undefined states; name the first such layer."""
+    named = [(f"residual layer {layer}", states) for layer, states in enumerate(stream)]
+    for place, states in [*named, ("the model's last state", own)]:
+        if not torch.isfinite(states).all():
+            raise UserError(
+                where,
+                f"check 'finite' failed: {place} holds values that are not finite",
+                "the checkpoint is damaged: fetch it again",
+            )
 
 
 def _check_chain(calls: list[Call], blocks: tuple[nn.Module, ...], where: str) -> None:

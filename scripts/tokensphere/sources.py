@@ -128,7 +128,8 @@ def tokenizer_files(folder: Path) -> list[Path]:
 
 def file_hashes(folder: Path, cache: hashes.Cache) -> dict[str, str]:
     """Hash the files of a checkpoint that decide its numbers: weights, config, tokenizer."""
-    files = [folder / CONFIG, *weight_files(folder), *tokenizer_files(folder)]
+    index = folder.glob(WEIGHTS + ".index.json")  # which tensor is in which file
+    files = [folder / CONFIG, *weight_files(folder), *index, *tokenizer_files(folder)]
     return {path.name: cache.of_file(path) for path in sorted(files)}
 
 

@@ -163,7 +163,11 @@ class Activations:
             raise StoreError(path, f"its attributes cannot be read ({error})") from error
         if schema != SCHEMA:
             raise StoreError(path, f"it has schema {schema}, this version reads schema {SCHEMA}")
-        self._refuse_wrong_members(members, expected)
+        try:
+            self._refuse_wrong_members(members, expected)
+        except StoreError:
+            self._zip.close()
+            raise
         self.layers: int = self.attributes["layers"]
 
     def _refuse_wrong_members(self, members: list[str], expected: set[str]) -> None:

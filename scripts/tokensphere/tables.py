@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 # Columns of names: read as text even where every name looks like a number.
-TEXT = ("model", "weights", "prompt", "label", "series", "reason")
+TEXT = ("model", "weights", "prompt", "series", "reason")
 
 
 def write(

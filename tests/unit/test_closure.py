@@ -24,7 +24,7 @@ def scripts(tmp_path):
     return write
 
 
-def names(folder, script="script.py"):
+def names(folder, script="view.py"):
     return [str(path.relative_to(folder)) for path in closure.code(folder / script)]
 
 
@@ -33,14 +33,14 @@ def names(folder, script="script.py"):
 
 def test_modules_are_found_through_others_and_the_script_stands_first(scripts):
     folder = scripts(
-        script="from tokensphere import one",
+        view="from tokensphere import one",
         tokensphere__one="import os\nfrom tokensphere.two import name",
         tokensphere__two="import tokensphere.three",
         tokensphere__three="",
         tokensphere__four="",
     )
     assert names(folder) == [
-        "script.py",
+        "view.py",
         "tokensphere/__init__.py",
         "tokensphere/one.py",
         "tokensphere/three.py",
@@ -50,7 +50,7 @@ def test_modules_are_found_through_others_and_the_script_stands_first(scripts):
 
 def test_an_import_inside_a_function_or_a_with_counts(scripts):
     folder = scripts(
-        script="with open('x'):\n    from tokensphere import one",
+        view="with open('x'):\n    from tokensphere import one",
         tokensphere__one="def late():\n    from tokensphere import two",
         tokensphere__two="",
     )
@@ -59,12 +59,12 @@ def test_an_import_inside_a_function_or_a_with_counts(scripts):
 
 def test_a_subpackage_brings_its_init_alone(scripts):
     folder = scripts(
-        script="from tokensphere.drawing import style",
+        view="from tokensphere.drawing import style",
         tokensphere__drawing__style="",
         tokensphere__drawing__curves="",
     )
     assert names(folder) == [
-        "script.py",
+        "view.py",
         "tokensphere/__init__.py",
         "tokensphere/drawing/__init__.py",
         "tokensphere/drawing/style.py",
@@ -73,7 +73,7 @@ def test_a_subpackage_brings_its_init_alone(scripts):
 
 def test_circles_end(scripts):
     folder = scripts(
-        script="from tokensphere import one",
+        view="from tokensphere import one",
         tokensphere__one="from tokensphere import two",
         tokensphere__two="from tokensphere import one",
     )
@@ -82,19 +82,19 @@ def test_circles_end(scripts):
 
 def test_the_harness_and_what_it_imports_are_left_out(scripts):
     folder = scripts(
-        script="from tokensphere.harness.job import job\nfrom tokensphere import one",
+        view="from tokensphere.harness.job import job\nfrom tokensphere import one",
         tokensphere__one="from tokensphere.harness.errors import UserError",
         tokensphere__two="",
         tokensphere__harness__job="import psutil\nfrom tokensphere import two",
         tokensphere__harness__errors="",
     )
-    assert names(folder) == ["script.py", "tokensphere/__init__.py", "tokensphere/one.py"]
-    assert closure.versions(folder / "script.py", lock(folder)) == {}
+    assert names(folder) == ["view.py", "tokensphere/__init__.py", "tokensphere/one.py"]
+    assert closure.versions(folder / "view.py", lock(folder)) == {}
 
 
 def test_what_a_type_checker_alone_reads_is_left_out(scripts):
     folder = scripts(
-        script="from tokensphere import one",
+        view="from tokensphere import one",
         tokensphere__one=(
             "if TYPE_CHECKING:\n    import torch\n    from tokensphere import two\n"
             "else:\n    import numpy"
@@ -102,11 +102,11 @@ def test_what_a_type_checker_alone_reads_is_left_out(scripts):
         tokensphere__two="",
     )
     assert "tokensphere/two.py" not in names(folder)
-    assert closure.versions(folder / "script.py", lock(folder, "numpy==1")) == {"numpy": "1"}
+    assert closure.versions(folder / "view.py", lock(folder, "numpy==1")) == {"numpy": "1"}
 
 
 def test_a_relative_import_is_refused(scripts):
-    folder = scripts(script="from tokensphere import one", tokensphere__one="from . import two")
+    folder = scripts(view="from tokensphere import one", tokensphere__one="from . import two")
     with pytest.raises(ValueError, match=r"one\.py:1: write imports in full"):
         names(folder)
 
@@ -122,11 +122,11 @@ def lock(folder, *lines):
 
 def test_versions_come_from_the_lock_file(scripts):
     folder = scripts(
-        script="import numpy\nimport json\nfrom tokensphere import one",
+        view="import numpy\nimport json\nfrom tokensphere import one",
         tokensphere__one="def late():\n    import yaml.nodes\n    from sklearn import cluster",
     )
     pins = lock(folder, "numpy==2.4.6", "PyYAML==6.0.4", "scikit_learn==1.9.0 ; a", "torch==2")
-    assert closure.versions(folder / "script.py", pins) == {
+    assert closure.versions(folder / "view.py", pins) == {
         "numpy": "2.4.6",
         "pyyaml": "6.0.4",
         "scikit-learn": "1.9.0",
@@ -134,15 +134,15 @@ def test_versions_come_from_the_lock_file(scripts):
 
 
 def test_transformers_brings_the_version_of_tokenizers(scripts):
-    folder = scripts(script="import transformers")
+    folder = scripts(view="import transformers")
     pins = lock(folder, "transformers==5.24.0", "tokenizers==0.23.3")
-    assert set(closure.versions(folder / "script.py", pins)) == {"transformers", "tokenizers"}
+    assert set(closure.versions(folder / "view.py", pins)) == {"transformers", "tokenizers"}
 
 
 def test_a_package_that_is_not_pinned_is_refused(scripts):
-    folder = scripts(script="import numpy")
-    with pytest.raises(ValueError, match=r"script\.py imports numpy, which .* does not pin"):
-        closure.versions(folder / "script.py", lock(folder, "numpydoc==1"))
+    folder = scripts(view="import numpy")
+    with pytest.raises(ValueError, match=r"view\.py imports numpy, which .* does not pin"):
+        closure.versions(folder / "view.py", lock(folder, "numpydoc==1"))
 
 
 # --- the library's floors

@@ -33,7 +33,7 @@ def test_text_is_read_back_as_it_was(place):
     assert tables.read(place)["piece"].tolist() == pieces
 
 
-@pytest.mark.parametrize("column", ["model", "weights", "prompt", "label", "series", "reason"])
+@pytest.mark.parametrize("column", ["model", "weights", "prompt", "series", "reason"])
 def test_a_name_that_looks_like_a_number_stays_a_name(place, column):
     tables.write(place, [{"layer": 0, column: "007"}, {"layer": 1, column: "1.10"}], ["layer"])
     assert tables.read(place)[column].tolist() == ["007", "1.10"]

@@ -60,7 +60,7 @@ def assert_recovers(workspace, finished) -> None:
     psutil.wait_procs(scripts_of(workspace), timeout=10)
     assert scripts_of(workspace) == []
     workspace.make("--unlock")
-    workspace.make()
+    workspace.make("all", STORE)
     assert workspace.results() == finished.results()
     assert not list((workspace.folder / "results").rglob("*.part"))
 
@@ -82,7 +82,31 @@ def test_killed_during_an_extraction(workspace, finished, whom, seed):
     assert_recovers(workspace, finished)
 
 
-# Loaded by every Python process of the run: moves files slowly, so that a kill falls in between.
+# Loaded by every script of the run: an output is written, but not yet in place.
+SLOW_FSYNC = """
+import os, sys, time
+if any(".snakemake/scripts" in word for word in sys.orig_argv):
+    os.fsync = lambda file: time.sleep(60)
+"""
+
+
+def test_killed_before_an_output_is_in_place(workspace, finished, tmp_path):
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow/sitecustomize.py").write_text(SLOW_FSYNC)
+    store = workspace.folder / STORE
+    store.unlink()
+    process = start(workspace, STORE, PYTHONPATH=str(tmp_path / "slow"))
+    wait_for(process, JOB)
+    while not list(store.parent.glob(f".{store.name}.*.part")):
+        assert process.poll() is None
+        assert not store.exists()
+        time.sleep(0.01)
+    kill(process, "driver")
+    assert not store.exists()
+    assert_recovers(workspace, finished)
+
+
+# Moves files slowly, so that a kill falls in between.
 SLOW_REPLACE = """
 import os, time
 _replace = os.replace

@@ -44,9 +44,9 @@ def number(value: float) -> str:
     return "undefined" if value != value else f"{value:#.3g}"
 
 
-def plain(text: str) -> str:
-    """Write a text so that reStructuredText and Jinja take every character as it is."""
-    return re.sub(r"([\\*`|_])", r"\\\1", text).replace("{", "(").replace("}", ")")
+def plain(text: object) -> str:
+    """Write a text as reStructuredText and Jinja show it unchanged; braces become parentheses."""
+    return re.sub(r"([\\*`|_])", r"\\\1", str(text)).replace("{", "(").replace("}", ")")
 
 
 def listed(items: Any) -> str:

@@ -85,6 +85,8 @@ class Job:
         self._outputs = {name: Path(path) for name, path in snakemake.output.items()}
         self._parts = {name: part_of(path) for name, path in self._outputs.items()}
         self.output = SimpleNamespace(**self._parts)
+        self._place = records.place(snakemake.rule, dict(self.wildcards.items()))
+        self._record_part = part_of(self._place)
 
     @property
     def name(self) -> str:
@@ -161,21 +163,19 @@ class Job:
                 raise RuntimeError(f"{self.name} did not write its output {name}")
             with open(part, "rb+") as file:
                 os.fsync(file.fileno())
-        record = records.place(self._snakemake.rule, dict(self.wildcards.items()))
-        record.parent.mkdir(parents=True, exist_ok=True)
-        remove_dead_parts(record.parent)
-        part = part_of(record)
-        part.write_text(hashes.to_json(self._record()), encoding="utf-8")
+        self._place.parent.mkdir(parents=True, exist_ok=True)
+        remove_dead_parts(self._place.parent)
+        self._record_part.write_text(hashes.to_json(self._record()), encoding="utf-8")
         if not lifeline.is_attached():
             raise RuntimeError("the Snakemake process that started this job is gone")
         # The record goes first: an output without a record would be one that nobody can audit.
-        os.replace(part, record)
+        os.replace(self._record_part, self._place)
         for name, output in self._outputs.items():
             os.replace(self._parts[name], output)
         log.logger.info("%s done in %.1f s", self.name, time.time() - self._started)
 
     def _discard(self) -> None:
-        for part in self._parts.values():
+        for part in (*self._parts.values(), self._record_part):
             part.unlink(missing_ok=True)
 
     def _record(self) -> dict[str, Any]:

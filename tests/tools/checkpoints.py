@@ -1,0 +1,178 @@
+"""Tiny checkpoints made in place: random weights and a tokenizer that works, in a second each.
+
+    python tests/tools/checkpoints.py KIND FOLDER
+
+writes one for a look by hand or for a configuration's `source: {local: FOLDER}`.
+
+| kind     | block                          | final norm | tokenizer                            |
+|----------|--------------------------------|------------|--------------------------------------|
+| `gpt2`   | causal, pre-LayerNorm          | yes        | byte-level BPE, adds nothing         |
+| `llama`  | causal, pre-RMSNorm            | yes        | BPE with ▁, adds `<s>` in front      |
+| `bert`   | bidirectional, post-LayerNorm  | no         | WordPiece, adds `[CLS]` and `[SEP]`  |
+| `albert` | as `bert`, one block shared    | no         | BPE with ▁, adds `[CLS]` and `[SEP]` |
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before the import: nothing here needs a network
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, normalizers, processors
+from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel, Metaspace
+from tokenizers.trainers import BpeTrainer
+
+PROMPTS = Path(__file__).resolve().parents[2] / "config" / "prompts"
+VOCABULARY = 1000
+POSITIONS = 512
+WIDTH = 32
+HEADS = 4
+
+
+def _surround(tokenizer: Tokenizer, first: str, last: str | None = None) -> None:
+    """Let a tokenizer add its special tokens around a text."""
+    added = [token for token in (first, last) if token]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=[first, "$A", *added[1:]],
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in added],
+    )
+
+
+def _byte_level(texts: list[str]) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(
+        texts,
+        BpeTrainer(
+            vocab_size=VOCABULARY,
+            special_tokens=["<|endoftext|>"],
+            initial_alphabet=ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    return tokenizer
+
+
+def _metaspace(texts: list[str], special: list[str]) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.train_from_iterator(
+        texts,
+        BpeTrainer(
+            vocab_size=VOCABULARY, special_tokens=["<unk>", "<pad>", *special], show_progress=False
+        ),
+    )
+    _surround(tokenizer, *special)
+    return tokenizer
+
+
+def _word_piece(texts: list[str]) -> Tokenizer:
+    # Not trained: the library's WordPiece trainer gives another vocabulary in every process.
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    normalizer, splitter = normalizers.BertNormalizer(lowercase=True), BertPreTokenizer()
+    text = normalizer.normalize_str("\n".join(texts))
+    words = {word for word, _ in splitter.pre_tokenize_str(text)}
+    letters = {letter for word in words for letter in word}
+    starts = letters | {word if len(word) <= 6 else word[:4] for word in words}
+    continuations = letters | {word[4:] for word in words if len(word) > 6}
+    pieces = [*special, *sorted(starts), *(f"##{piece}" for piece in sorted(continuations))]
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.add_special_tokens(special)
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
+    tokenizer.decoder = decoders.WordPiece()
+    _surround(tokenizer, "[CLS]", "[SEP]")
+    return tokenizer
+
+
+SHAPE = {
+    "hidden_size": WIDTH,
+    "num_attention_heads": HEADS,
+    "max_position_embeddings": POSITIONS,
+    "pad_token_id": 0,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+
+Train = Callable[[list[str]], Tokenizer]
+KINDS: dict[str, tuple[type[Any], dict[str, Any], Train]] = {
+    "gpt2": (transformers.GPT2Config, SHAPE, _byte_level),
+    "llama": (
+        transformers.LlamaConfig,
+        # Fewer key heads than heads, as in the trained models of this family.
+        SHAPE | {"intermediate_size": 2 * WIDTH, "num_key_value_heads": HEADS // 2},
+        lambda texts: _metaspace(texts, ["<s>"]),
+    ),
+    "bert": (transformers.BertConfig, SHAPE | {"intermediate_size": 2 * WIDTH}, _word_piece),
+    "albert": (
+        transformers.AlbertConfig,
+        # Narrower embeddings than states: layer 0 is the mapped embedding.
+        SHAPE | {"intermediate_size": 2 * WIDTH, "embedding_size": WIDTH // 2},
+        lambda texts: _metaspace(texts, ["[CLS]", "[SEP]"]),
+    ),
+}
+
+
+def _fill(model: Any, seed: int) -> None:
+    """Draw every parameter, norms and biases too: trained ones are not 1 and 0 either."""
+    random = np.random.default_rng(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            # 0.2: at this width a block then moves a state by about its own length.
+            drawn = 0.2 * random.standard_normal(tuple(parameter.shape), dtype=np.float32)
+            gain = parameter.dim() == 1 and name.endswith("weight")
+            parameter.copy_(torch.from_numpy(drawn + np.float32(gain)))
+
+
+def write(kind: str, folder: str | Path, *, seed: int = 0, layers: int = 2, **config: Any) -> Path:
+    """Write a checkpoint folder: `config.json`, `model.safetensors` and the tokenizer's files.
+
+    Parameters
+    ----------
+    kind : str
+        A key of `KINDS`.
+    folder : str or Path
+        Made if it does not exist.
+    seed : int
+        Of the weights. The same seed and prompts give the same bytes.
+    layers : int
+        Blocks; for `albert` how often the one block is applied.
+    **config
+        Keys of the model's configuration that replace those of `KINDS`.
+
+    Returns
+    -------
+    Path
+        The folder.
+    """
+    make_config, shape, train = KINDS[kind]
+    folder = Path(folder)
+    texts = [path.read_text(encoding="utf-8") for path in sorted(PROMPTS.glob("*.txt"))]
+    tokenizer = train(texts)
+    shape = shape | {"vocab_size": tokenizer.get_vocab_size(), "num_hidden_layers": layers}
+    model = transformers.AutoModel.from_config(make_config(**shape | config), dtype=torch.float32)
+    _fill(model, seed)
+    transformers.utils.logging.disable_progress_bar()
+    model.save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+    return folder
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--layers", type=int, default=2)
+    arguments = parser.parse_args()
+    write(arguments.kind, arguments.folder, seed=arguments.seed, layers=arguments.layers)
