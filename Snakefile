@@ -12,7 +12,7 @@ min_version("9.27")
 # Snakemake would merge --configfile into this one; a configuration replaces, it never mixes.
 if "models" not in config:
 
-    configfile: "config/tiny.yaml"
+    configfile: "config/config.yaml"
 
 
 include: "workflow/rules/common.smk"
@@ -25,5 +25,9 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
-        [f"results/tables/{table}.csv" for metric in METRICS.values() for table in metric["collect"]],
+        [
+            f"results/tables/{table}.csv"
+            for metric in METRICS.values()
+            for table in metric["collect"]
+        ],
         [f"results/figures/{figure.name}.png" for figure in FIGURES],

@@ -7,17 +7,17 @@ with job(snakemake) as run:
     from pathlib import Path
 
     from tokensphere import tables
-    from tokensphere.drawing import curves, readings
+    from tokensphere.drawing import captions, curves, readings
 
     figure = run.params.figure
-    options = figure["options"]
-    panels = [
-        panel | {"axis": panel["axis"].format(**figure["constants"])} for panel in options["panels"]
-    ]
+    options = captions.filled(figure["options"], figure["constants"])
+    trained_as = {
+        one["model"]: one["weights_are"] for one in figure["runs"] if one["weights"] == "trained"
+    }
     data = curves.assemble(
         {name: [tables.read(path) for path in run.input[name]] for name in figure["tables"]},
         figure["runs"],
-        panels,
+        options["panels"],
         prompt=figure["prompt"],
         controls=figure["controls"],
     )
@@ -26,9 +26,10 @@ with job(snakemake) as run:
         data,
         partial(
             curves.draw,
+            panels=options["panels"],
             colours={one["model"]: one["colour"] for one in figure["runs"]},
             controls=figure["controls"],
-            panels=panels,
+            trained_as=trained_as,
             titles={
                 "published": f"As published: prompt {figure['prompt']}",
                 "controlled": "Controlled: raw residual stream, all prompts",
@@ -38,5 +39,5 @@ with job(snakemake) as run:
         keys=curves.KEYS,
         empty=["layer", "depth", "n_tokens", "value", "low", "high", "reference"],
         template=Path(run.input.template),
-        facts=figure,
+        facts=figure | {"options": options, "trained_as": trained_as},
     )

@@ -7,8 +7,7 @@ with job(snakemake) as run:
 
     with store.Activations(run.input.store) as activations:
         rows = [
-            {"layer": layer, "state": state}
-            | spectrum.summarise(vectors, sphere.project(vectors))
+            {"layer": layer, "state": state} | spectrum.summarise(vectors, sphere.project(vectors))
             for layer, state, vectors in run.progress(
                 activations.states(), unit="layer", total=activations.n_states
             )

@@ -5,7 +5,7 @@ from tokensphere.harness.job import job
 with job(snakemake) as run:
     from pathlib import Path
 
-    from tokensphere import baselines, extraction, hashes, prompts, sources
+    from tokensphere import baselines, dequantised, extraction, hashes, prompts, sources
     from tokensphere.harness.errors import UserError
 
     place, settings, weights = run.params.where, run.params.settings, run.wildcards.weights
@@ -15,11 +15,14 @@ with job(snakemake) as run:
         raise UserError(
             run.name, f"{folder} changed since the run was planned", "run the workflow again"
         )
+    cache = Path(place["cache"]) / "weights"
+    if folder.suffix == sources.GGUF:
+        folder = dequantised.ensure(cache, run.params.source, folder, known)
     scheme, _, seed = weights.partition(".")
     if scheme != "trained":
         run.seeds["weights"] = int(seed)
         folder = baselines.ensure(
-            Path(place["cache"]) / "weights",
+            cache,
             run.params.source,
             folder,
             scheme,
@@ -39,6 +42,7 @@ with job(snakemake) as run:
         describe={
             "model": run.wildcards.model,
             "weights": weights,
+            "weights_are": "random" if seed else sources.honest_weights(place["source"]),
             "scheme": scheme,
             **({"seed": int(seed)} if seed else {}),
             "prompt": run.wildcards.prompt,

@@ -5,4 +5,4 @@ from tokensphere.harness.job import job
 with job(snakemake) as run:
     from tokensphere import prompts
 
-    prompts.write(run.output.text, prompts.read(run.input.text, where=run.name))
+    prompts.write(run.output.text, prompts.load(run.params.entry, where=run.name))

@@ -1,17 +1,12 @@
 """Random baselines: weights drawn to compare a trained model with, kept in a cache.
 
 Every tensor is drawn in float32 by NumPy from a generator seeded by (scheme, seed, tensor
-name): no draw depends on another, on the number of threads, or on the kind of processor. The
-cache holds ordinary checkpoint folders, named by what decides their content; it can be deleted
-at any time.
+name): no draw depends on another, on the number of threads, or on the kind of processor.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,13 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from filelock import FileLock
 from numpy.typing import NDArray
 
-from tokensphere import hashes, models, sources
+from tokensphere import hashes, models, sources, weight_cache
 from tokensphere.harness.errors import UserError
-
-MANIFEST = "manifest.json"
 
 Draw = Callable[[NDArray[np.float32], np.random.Generator], NDArray[np.float32]]
 
@@ -51,7 +43,32 @@ def norm_matched(trained: NDArray[np.float32], random: np.random.Generator) -> N
     return (drawn * np.float64(frobenius_norm(trained) / frobenius_norm(drawn))).astype(np.float32)
 
 
-SCHEMES: dict[str, Draw] = {"norm_matched": norm_matched}
+def orthogonal(trained: NDArray[np.float32], random: np.random.Generator) -> NDArray[np.float32]:
+    """Draw a matrix whose singular values are all 1, uniformly (Haar).
+
+    The Q of a Gaussian matrix, the signs of R's diagonal taken out, in float64. A tensor with
+    more than two axes is a matrix of its first axis against all others.
+    """
+    rows, columns = trained.shape[0], trained[0].size
+    gaussian = random.standard_normal((max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(gaussian)
+    q = q * np.sign(np.diagonal(r))
+    drawn = q if rows >= columns else q.T
+    return np.ascontiguousarray(drawn.reshape(trained.shape), dtype=np.float32)
+
+
+def small_gaussian(
+    trained: NDArray[np.float32], random: np.random.Generator
+) -> NDArray[np.float32]:
+    """Draw from N(0, 0.02), the embeddings of the orthogonal scheme."""
+    return np.float32(0.02) * random.standard_normal(trained.shape, dtype=np.float32)
+
+
+# Scheme -> how it draws matrices, and embeddings.
+SCHEMES: dict[str, tuple[Draw, Draw]] = {
+    "norm_matched": (norm_matched, norm_matched),
+    "orthogonal": (orthogonal, small_gaussian),
+}
 
 
 def randomise(model: Any, scheme: str, seed: int) -> list[dict[str, Any]]:
@@ -78,9 +95,12 @@ def randomise(model: Any, scheme: str, seed: int) -> list[dict[str, Any]]:
     RuntimeError
         If a drawn tensor equals the trained one.
     """
-    draw = SCHEMES[scheme]
+    draw_matrix, draw_embedding = SCHEMES[scheme]
     norms = {
         name for name, module in model.named_modules() if "norm" in type(module).__name__.lower()
+    }
+    embeddings = {
+        name for name, module in model.named_modules() if isinstance(module, torch.nn.Embedding)
     }
     report = []
     with torch.no_grad():
@@ -92,6 +112,7 @@ def randomise(model: Any, scheme: str, seed: int) -> list[dict[str, Any]]:
             elif owner in norms or trained.ndim < 2:
                 drawn = np.zeros_like(trained)
             else:
+                draw = draw_embedding if owner in embeddings else draw_matrix
                 drawn = draw(trained, generator(scheme, seed, name))
                 if np.array_equal(drawn, trained):
                     raise RuntimeError(f"{scheme}.{seed}: {name} is still the trained tensor")
@@ -118,10 +139,6 @@ def ensure(
 ) -> Path:
     """Return the checkpoint folder of a random weight set, drawing it if it is not there yet.
 
-    Whichever process needs it first draws it under a lock, in a folder of a unique name that is
-    moved into place once it is complete; the others wait. A cached folder whose files are not
-    those of its manifest is drawn again.
-
     Parameters
     ----------
     cache : Path
@@ -140,46 +157,14 @@ def ensure(
         raise UserError(
             where, f"{scheme!r} is no random scheme", f"use one of {', '.join(SCHEMES)}"
         )
+
+    def write(part: Path) -> dict[str, Any]:
+        model = models.load(folder, "cpu", where)
+        tensors = randomise(model, scheme, seed)
+        model.save_pretrained(part)
+        for path in sources.tokenizer_files(folder):
+            shutil.copy(path, part / path.name)
+        return {"source": source, "scheme": scheme, "seed": seed, "tensors": tensors}
+
     code = hashes.of_file(__file__)
-    place = cache / hashes.of_value([source, scheme, seed, code])
-    cache.mkdir(parents=True, exist_ok=True)
-    with FileLock(cache / f"{place.name}.lock"):
-        _remove_dead_parts(cache, place.name)
-        if not is_complete(place, known):
-            shutil.rmtree(place, ignore_errors=True)
-            part = cache / f".{place.name}.{secrets.token_hex(4)}.part"
-            _write(part, source, folder, scheme, seed, where)
-            os.replace(part, place)
-    return place
-
-
-def _remove_dead_parts(cache: Path, name: str) -> None:
-    # The lock is ours, so whoever began one of these parts is gone.
-    for part in cache.glob(f".{name}.*.part"):
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def is_complete(place: Path, known: hashes.Cache) -> bool:
-    """Say whether a cached weight set holds exactly the files of its manifest."""
-    try:
-        manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
-        return all(known.of_file(place / name) == sha for name, sha in manifest["files"].items())
-    except (OSError, ValueError, KeyError):
-        return False
-
-
-def _write(part: Path, source: str, folder: Path, scheme: str, seed: int, where: str) -> None:
-    model = models.load(folder, "cpu", where)
-    tensors = randomise(model, scheme, seed)
-    model.save_pretrained(part)
-    for path in sources.tokenizer_files(folder):
-        shutil.copy(path, part / path.name)
-    files = {path.name: hashes.of_file(path) for path in sorted(part.iterdir())}
-    manifest = {
-        "source": source,
-        "scheme": scheme,
-        "seed": seed,
-        "files": files,
-        "tensors": tensors,
-    }
-    (part / MANIFEST).write_text(hashes.to_json(manifest), encoding="utf-8")
+    return weight_cache.ensure(cache, [source, scheme, seed, code], write, known)

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from tokensphere import sources
+
 # Colour-blind safe (the values of seaborn's "colorblind" palette), in an order in which
 # neighbours differ in lightness too.
 COLOURS = (
@@ -181,6 +183,7 @@ def _legend(run: Run, config: Mapping[str, Any]) -> dict[str, str]:
         "weights": run.weights,
         "prompt": run.prompt,
         "label": label(run.model, config),
+        "weights_are": weights_are(run, config),
         "colour": entry.get("colour", COLOURS[position % len(COLOURS)]),
     }
 
@@ -188,6 +191,13 @@ def _legend(run: Run, config: Mapping[str, Any]) -> dict[str, str]:
 def label(model: str, config: Mapping[str, Any]) -> str:
     """Return how figures and tables call a model."""
     return str(config["models"][model].get("label", model))
+
+
+def weights_are(run: Run, config: Mapping[str, Any]) -> str:
+    """Return how figures and tables call the weights of a run."""
+    if run.weights != "trained":
+        return run.weights
+    return sources.honest_weights(config["models"][run.model]["source"])
 
 
 def constants(config: Mapping[str, Any], metric: Mapping[str, Any]) -> dict[str, Any]:

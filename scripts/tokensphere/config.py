@@ -16,7 +16,7 @@ from jsonschema.exceptions import ValidationError
 from tokensphere import prompts
 from tokensphere.harness.errors import UserError
 
-SCHEMES = ("norm_matched",)
+SCHEMES = ("norm_matched", "orthogonal")
 WEIGHTS = re.compile(rf"trained|(?:{'|'.join(SCHEMES)})\.(?:0|[1-9]\d*)")
 
 Config = dict[str, Any]
@@ -54,7 +54,7 @@ def check(config: Mapping[str, Any], schema: Path, figures: Iterable[str], where
     _check_weights(complete, where)
     _check_references(complete, list(figures), where)
     for name, prompt in complete["prompts"].items():
-        prompts.read(prompt["file"], f"{where}: prompts.{name}.file")
+        prompts.load(prompt, f"{where}: prompts.{name}")
     return complete
 
 
@@ -147,14 +147,19 @@ def suggest(word: str, known: Iterable[str]) -> str:
 def _with_defaults(value: Any, rule: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
     """Fill in the defaults of a schema, all the way down."""
     rule = _resolve(rule, root)
-    if isinstance(value, dict):
-        for key, entry in rule.get("properties", {}).items():
-            if key not in value and "default" in entry:
-                value[key] = deepcopy(entry["default"])
-        for key in value:
-            entry = rule.get("properties", {}).get(key, rule.get("additionalProperties"))
-            if isinstance(entry, dict):
-                value[key] = _with_defaults(value[key], entry, root)
+    if not isinstance(value, dict):
+        return value
+    for alternative in rule.get("oneOf", []):
+        option = _resolve(alternative, root)
+        if set(option.get("required", [])) <= set(value):
+            rule = option  # the configuration is valid, so only one alternative fits
+    for key, entry in rule.get("properties", {}).items():
+        if key not in value and "default" in (entry := _resolve(entry, root)):
+            value[key] = deepcopy(entry["default"])
+    for key in value:
+        entry = rule.get("properties", {}).get(key, rule.get("additionalProperties"))
+        if isinstance(entry, dict):
+            value[key] = _with_defaults(value[key], entry, root)
     return value
 
 

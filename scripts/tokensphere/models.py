@@ -51,6 +51,11 @@ class Anatomy:
     causal: bool
 
 
+def hide_progress_bars() -> None:
+    """Keep the loading bars of transformers out of a job's output: the job has its own."""
+    transformers.utils.logging.disable_progress_bar()
+
+
 def load_tokenizer(folder: Path) -> transformers.PreTrainedTokenizerBase:
     """Load the tokenizer of a checkpoint folder."""
     return transformers.AutoTokenizer.from_pretrained(
@@ -81,7 +86,7 @@ def load(folder: Path, device: str, where: str) -> Any:
         If the checkpoint lacks a tensor that the residual stream needs, or one has another
         shape: transformers would fill it with random numbers.
     """
-    transformers.utils.logging.disable_progress_bar()
+    hide_progress_bars()
     model, loading = transformers.AutoModel.from_pretrained(
         folder,
         dtype=torch.float32,

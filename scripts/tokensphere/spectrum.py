@@ -86,11 +86,11 @@ def summarise(states: ArrayLike, points: ArrayLike) -> dict[str, float | bool | 
     Returns
     -------
     dict
-        Effective ranks `raw` (published), `sphere`, `raw_squared`, `sphere_squared`;
-        `n_tokens`; `norm_participation` in [1/n, 1]; `raw_share` and `sphere_share` of min(n, d), in [0, 1];
-        `raw_gaussian` and `gaussian_share`, those of a Gaussian cloud of the same shape; the gates
-        `gate_raw_3`, `gate_raw_2`, `gate_sphere_3` (open where the rank is at least so much);
-        `reason`, why a value is NaN.
+        `n_tokens`; effective ranks `raw` (published), `sphere`, `raw_squared`, `sphere_squared`;
+        `norm_participation` in [1/n, 1]; `raw_share` and `sphere_share` of min(n, d), in [0, 1];
+        `raw_gaussian` and `gaussian_share`, those of a Gaussian cloud of the same shape; the
+        gates `gate_raw_3`, `gate_raw_2`, `gate_sphere_3` (open where the rank is at least so
+        much); `reason`, why a value is NaN.
     """
     vectors = np.asarray(states, dtype=np.float64)
     directions = np.asarray(points, dtype=np.float64)

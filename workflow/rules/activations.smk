@@ -7,7 +7,8 @@
 
 rule prompt:
     input:
-        text=lambda wildcards: CONFIG["prompts"][wildcards.prompt]["file"],
+        # The source of an installed module is no file of the workflow: its sha256 is in params.
+        text=lambda wildcards: CONFIG["prompts"][wildcards.prompt].get("file", []),
         code=code("prompt.py"),
     output:
         text="results/prompts/{prompt}.txt",
@@ -18,6 +19,11 @@ rule prompt:
     conda:
         "../../envs/analyse.yaml"
     params:
+        entry=lambda wildcards: {
+            key: value
+            for key, value in CONFIG["prompts"][wildcards.prompt].items()
+            if key != "control"
+        },
         versions=versions("prompt.py"),
     message:
         "Read the prompt {wildcards.prompt}"

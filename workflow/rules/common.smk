@@ -31,7 +31,7 @@ LOCK = HOME / "requirements.lock"
 
 wildcard_constraints:
     model=r"[A-Za-z0-9._-]+",
-    weights=r"trained|norm_matched\.\d+",
+    weights=rf"trained|({'|'.join(configuration.SCHEMES)})\.\d+",
     prompt=r"[A-Za-z0-9._-]+",
     table=r"[a-z_]+",
 

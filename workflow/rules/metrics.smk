@@ -51,7 +51,14 @@ rule collect:
     conda:
         "../../envs/analyse.yaml"
     params:
-        runs=[{**run._asdict(), "label": catalogue.label(run.model, CONFIG)} for run in RUNS],
+        runs=[
+            {
+                **run._asdict(),
+                "label": catalogue.label(run.model, CONFIG),
+                "weights_are": catalogue.weights_are(run, CONFIG),
+            }
+            for run in RUNS
+        ],
         versions=versions("collect.py"),
     message:
         "Collect {wildcards.table} of all runs"

@@ -39,6 +39,17 @@ def render(template: Path, csv: Path, reading: str, facts: Mapping[str, Any]) ->
     return " ".join(text.split()) + "\n"
 
 
+def filled(value: Any, constants: Mapping[str, Any]) -> Any:
+    """Fill constants into every text of nested options: `{near_one}` becomes 0.9."""
+    if isinstance(value, str):
+        return value.format(**constants)
+    if isinstance(value, Mapping):
+        return {key: filled(one, constants) for key, one in value.items()}
+    if isinstance(value, list):
+        return [filled(one, constants) for one in value]
+    return value
+
+
 def number(value: float) -> str:
     """Write a number with three significant digits, `undefined` where there is none."""
     return "undefined" if value != value else f"{value:#.3g}"

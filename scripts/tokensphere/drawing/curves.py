@@ -83,7 +83,7 @@ def _has_lengths(frames: Sequence[pd.DataFrame]) -> bool:
 
 
 def _by_length(panel: Panel) -> bool:
-    return panel.get("x", "depth") == "n_tokens"
+    return bool(panel.get("x", "depth") == "n_tokens")
 
 
 def _stack(
@@ -115,11 +115,13 @@ def _stack(
 
 def _values(rows: pd.DataFrame, panel: Panel) -> pd.DataFrame:
     """Take a panel's measure as `value`, undefined where its gate is closed."""
-    value = rows[panel["column"]].astype(float)
+    value = rows[panel["column"]].to_numpy(dtype=float)
     if "gate" in panel:
-        value = value.where(rows[panel["gate"]])
-    reference = rows[panel["reference"]] if "reference" in panel else np.nan
-    return rows.assign(measure=panel["column"], value=value, reference=reference)
+        value = np.where(rows[panel["gate"]].to_numpy(dtype=bool), value, np.nan)
+    shown = rows.assign(measure=panel["column"], value=value, reference=np.nan)
+    if "reference" in panel:
+        shown["reference"] = rows[panel["reference"]]
+    return shown
 
 
 def _published(rows: pd.DataFrame) -> pd.DataFrame:
@@ -203,6 +205,7 @@ def draw(
     panels: Sequence[Panel],
     colours: Mapping[str, str],
     controls: Sequence[str],
+    trained_as: Mapping[str, str],
     titles: Mapping[str, str],
     band_opacity: float,
 ) -> Figure:
@@ -221,13 +224,15 @@ def draw(
         Model -> colour; random weights have the same one, dashed.
     controls : sequence of str
         Series that are drawn as thin lines.
+    trained_as : mapping
+        Model -> what its trained weights are called.
     titles : mapping
         Reading -> text.
     band_opacity : float
     """
     shown = [panel for panel in panels if panel["reading"] in readings]
     data = data[data["reading"].isin(readings)]
-    handles = _legend(data, colours, controls)
+    handles = _legend(data, colours, controls, trained_as)
     columns = min(len(shown), 2)
     figure = style.new(
         style.COLUMN if len(shown) == 1 else style.PAGE, 2.6 + 0.17 * -(-len(handles) // columns)
@@ -304,11 +309,15 @@ def _line(
 
 
 def _legend(
-    data: pd.DataFrame, colours: Mapping[str, str], controls: Sequence[str]
+    data: pd.DataFrame,
+    colours: Mapping[str, str],
+    controls: Sequence[str],
+    trained_as: Mapping[str, str],
 ) -> list[Line2D]:
     handles = []
     for _, points in data.groupby(["model", "weights"], sort=False):
         model, label, weights = (str(points[key].iloc[0]) for key in ("model", "label", "weights"))
+        named = trained_as[model] if weights == "trained" else weights
         for thin in (False, True):
             if (points["series"].isin(controls) == thin).any():
                 handles.append(
@@ -318,7 +327,7 @@ def _legend(
                         color=colours[model],
                         linestyle=style.LINE_STYLES[weights],
                         linewidth=0.7 if thin else 1.5,
-                        label=f"{label}, {weights}" + (", control prompt" if thin else ""),
+                        label=f"{label}, {named}" + (", control prompt" if thin else ""),
                     )
                 )
     return handles
