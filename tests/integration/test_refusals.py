@@ -1,0 +1,234 @@
+"""A model whose states cannot be vouched for is refused, with a message that names the fault.
+
+Each test takes something that is accepted and damages one thing in it.
+"""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+import transformers
+from tokensphere import extraction, models, store
+from tokensphere.harness.errors import UserError
+from tools import checkpoints
+from torch import nn
+
+
+@pytest.fixture
+def refusal(text, tmp_path):
+    """Return a function that extracts from a folder and gives back how it was refused."""
+
+    def refuse(folder, text=text) -> UserError:
+        with pytest.raises(UserError) as caught:
+            extraction.extract(
+                folder,
+                text,
+                tmp_path / "run.zarr.zip",
+                device="cpu",
+                threads=2,
+                max_tokens=512,
+                describe={},
+                where="this run",
+            )
+        return caught.value
+
+    return refuse
+
+
+# --- damaged checkpoints
+
+
+@pytest.mark.parametrize(
+    ("kind", "tensor", "place"),
+    [
+        ("gpt2", "wpe.weight", "residual layer 0"),
+        ("gpt2", "h.1.mlp.c_proj.weight", "residual layer 2"),
+        ("gpt2", "ln_f.weight", "the model's last state"),
+        ("llama", "layers.0.mlp.down_proj.weight", "residual layer 1"),
+        ("bert", "encoder.layer.1.output.dense.weight", "residual layer 2"),
+    ],
+)
+def test_a_weight_that_is_not_a_number_is_refused_naming_the_layer(
+    kind, tensor, place, damaged, refusal
+):
+    def spoil(tensors):
+        tensors[tensor].view(-1)[0] = float("nan")
+
+    error = refusal(damaged(kind, spoil))
+    assert error.where == "this run"
+    assert f"{place} holds values that are not finite" in error.what
+
+
+def test_a_state_that_is_not_finite_for_one_late_token_is_refused_naming_the_layer(
+    damaged, refusal
+):
+    late = 100  # beyond the tokens that the model is probed with
+
+    def spoil(tensors):
+        tensors["wpe.weight"][late] = float("inf")
+
+    error = refusal(damaged("gpt2", spoil))
+    assert isinstance(error, store.StoreError)
+    assert "residual layer 0 holds values that are not finite" in error.what
+
+
+def test_a_checkpoint_that_lacks_a_tensor_is_refused_naming_it(damaged, refusal):
+    error = refusal(damaged("gpt2", lambda tensors: tensors.pop("h.1.mlp.c_proj.weight")))
+    assert error.what == "the checkpoint lacks 1 tensors, first h.1.mlp.c_proj.weight"
+
+
+def test_a_checkpoint_with_a_tensor_of_another_shape_is_refused_naming_it(damaged, refusal):
+    def halve(tensors):
+        name = "h.1.mlp.c_proj.weight"
+        tensors[name] = tensors[name][:, : checkpoints.WIDTH // 2].contiguous()
+
+    error = refusal(damaged("gpt2", halve))
+    assert error.where == "this run"
+    assert "has in another shape 1 tensors, first h.1.mlp.c_proj.weight" in error.what
+
+
+@pytest.mark.parametrize("kind", ["bert", "albert"])
+def test_a_missing_pooler_is_no_fault_because_no_layer_needs_it(kind, damaged):
+    def drop(tensors):
+        for name in [name for name in tensors if name.startswith("pooler.")]:
+            del tensors[name]
+
+    model = models.load(damaged(kind, drop), "cpu", "this run")
+    assert models.dissect(model, [5, 6, 7], "this run").final_norm is None
+
+
+def test_a_text_of_too_few_tokens_is_refused_with_the_count(checkpoint, refusal):
+    error = refusal(checkpoint("gpt2"), text="The night")
+    assert error.what == "the prompt has 2 tokens, the fewest that can be measured is 3"
+
+
+# --- stores that are not what the model gave
+
+
+def test_a_stored_final_norm_that_is_not_the_models_is_refused(checkpoint, refusal, monkeypatch):
+    write = store.Writer.write_final_norm
+    # 1e-4: ten times what the check allows in units of the largest entry.
+    monkeypatch.setattr(
+        store.Writer, "write_final_norm", lambda self, states: write(self, states * (1 + 1e-4))
+    )
+    error = refusal(checkpoint("gpt2"))
+    assert "check 'last state' failed: the stored final norm differs" in error.what
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [("gpt2", "final_norm(residual layer L)"), ("bert", "residual layer L")],
+)
+def test_a_stored_last_layer_that_is_not_the_models_is_refused(
+    kind, named, checkpoint, refusal, monkeypatch
+):
+    write = store.Writer.write_residual
+
+    def write_wrongly(self, layer, states):
+        # Another direction: a final norm would hide another length.
+        write(self, layer, states[:, ::-1] if layer == 2 else states)
+
+    monkeypatch.setattr(store.Writer, "write_residual", write_wrongly)
+    error = refusal(checkpoint(kind))
+    assert f"check 'last state' failed: {named} differs" in error.what
+
+
+def test_a_layer_that_was_never_written_is_refused(checkpoint, refusal, monkeypatch):
+    write = store.Writer.write_residual
+    monkeypatch.setattr(
+        store.Writer,
+        "write_residual",
+        lambda self, layer, states: write(self, layer, states) if layer != 1 else None,
+    )
+    error = refusal(checkpoint("bert"))
+    assert error.what == "1 members are missing, first residual/c/1/0/0"
+
+
+# --- architectures whose stream cannot be followed
+
+
+def same(states: torch.Tensor) -> torch.Tensor:
+    return states
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(8, 8)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return states + self.mix(states)
+
+
+class Toy(nn.Module):
+    """Two blocks and a final norm, written so that each part can be made wrong."""
+
+    def __init__(self, *, listed=True, between=same, before=same, after=same) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.config = SimpleNamespace(num_hidden_layers=2, vocab_size=20)
+        self.embed = nn.Embedding(20, 8)
+        blocks = [Block(), Block()]
+        self.blocks = nn.ModuleList(blocks) if listed else nn.Sequential(*blocks)
+        self.norm = nn.LayerNorm(8)
+        self.between, self.before, self.after = between, before, after
+
+    def forward(self, input_ids, attention_mask, use_cache):
+        states = self.blocks[0](self.embed(input_ids))
+        states = self.blocks[1](self.between(states))
+        return SimpleNamespace(last_hidden_state=self.after(self.norm(self.before(states))))
+
+
+IDS = [3, 1, 4, 1]
+
+
+def test_a_model_that_hands_its_stream_from_block_to_block_is_accepted():
+    toy = Toy()
+    assert models.dissect(toy, IDS, "toy") == models.Anatomy(tuple(toy.blocks), toy.norm, True)
+
+
+def test_a_model_without_a_module_list_called_once_a_layer_is_refused():
+    with pytest.raises(UserError, match="check 'blocks' failed: no module list is called 2 times"):
+        models.dissect(Toy(listed=False), IDS, "toy")
+
+
+def test_a_model_that_calls_fewer_blocks_than_its_configuration_says_is_refused():
+    toy = Toy()
+    toy.config.num_hidden_layers = 3
+    with pytest.raises(UserError, match="check 'blocks' failed: no module list is called 3 times"):
+        models.dissect(toy, IDS, "toy")
+
+
+def test_a_model_that_changes_the_state_between_two_blocks_is_refused():
+    with pytest.raises(UserError, match="check 'chain' failed: block 2 is not fed with block 1's"):
+        models.dissect(Toy(between=lambda states: states + 1e-3), IDS, "toy")
+
+
+@pytest.mark.parametrize("place", ["before", "after"])  # the norm
+def test_a_last_state_that_is_neither_the_last_layer_nor_a_norm_of_it_is_refused(place):
+    with pytest.raises(UserError, match="check 'final norm' failed"):
+        models.dissect(Toy(**{place: lambda states: 2 * states + 1}), IDS, "toy")
+
+
+def test_a_final_norm_without_parameters_is_followed_too(text, tmp_path, checkpoint):
+    folder = tmp_path / "olmo"
+    tokenizer = models.load_tokenizer(checkpoint("llama"))
+    config = transformers.OlmoConfig(
+        **checkpoints.SHAPE,
+        vocab_size=len(tokenizer),
+        num_hidden_layers=2,
+        intermediate_size=2 * checkpoints.WIDTH,
+    )
+    transformers.AutoModel.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    attributes = extraction.extract(
+        folder,
+        text,
+        tmp_path / "run.zarr.zip",
+        device="cpu",
+        threads=2,
+        max_tokens=512,
+        describe={},
+        where="this run",
+    )
+    assert attributes["final_norm"]
