@@ -1,0 +1,318 @@
+"""Random weight sets: what is drawn, and the cache that keeps it."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from tokensphere import baselines, hashes, models
+from tokensphere.harness.errors import UserError
+from tools.stand_in import SCRIPTS
+
+KINDS = ("gpt2", "llama", "bert", "albert")
+
+# By name, not by the module's class: the library goes by class.
+NORM = re.compile(r"(^|\.)(ln_\w+|norm|\w*layer_?norm)\.(weight|bias)$", re.IGNORECASE)
+
+
+def draw(folder: Path, cache: Path, *, scheme: str = "norm_matched", seed: int = 0) -> Path:
+    return baselines.ensure(cache, "sha256:source", folder, scheme, seed, "this run")
+
+
+def tensors(folder: Path) -> dict[str, np.ndarray]:
+    return load_file(folder / "model.safetensors")
+
+
+def matrices(folder: Path) -> dict[str, np.ndarray]:
+    return {name: one for name, one in tensors(folder).items() if one.ndim > 1}
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {path.name: hashes.of_file(path) for path in folder.iterdir()}
+
+
+@pytest.fixture
+def draws(monkeypatch) -> list[Path]:
+    """Count how often weights are drawn."""
+    begun: list[Path] = []
+    write = baselines._write
+
+    def counted(part, *arguments):
+        begun.append(part)
+        write(part, *arguments)
+
+    monkeypatch.setattr(baselines, "_write", counted)
+    return begun
+
+
+# --- what is drawn
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def pair(request, checkpoint, tmp_path_factory):
+    """A trained checkpoint and its norm-matched draw."""
+    trained = checkpoint(request.param)
+    return trained, draw(trained, tmp_path_factory.mktemp("cache"))
+
+
+def test_a_draw_has_the_tensors_of_the_trained_checkpoint(pair):
+    trained, drawn = map(tensors, pair)
+    shapes = {name: one.shape for name, one in trained.items()}
+    assert {name: one.shape for name, one in drawn.items()} == shapes
+    assert {one.dtype for one in drawn.values()} == {np.dtype("float32")}
+
+
+def test_every_matrix_and_embedding_keeps_its_frobenius_norm(pair):
+    trained, drawn = map(matrices, pair)
+    for name, one in trained.items():
+        # Each entry is rounded to float32 once, by at most 2^-24 of itself, and so is the norm.
+        expected = np.linalg.norm(one.astype(np.float64))
+        assert np.linalg.norm(drawn[name].astype(np.float64)) == pytest.approx(
+            expected, rel=2**-24, abs=0
+        ), name
+
+
+def test_every_matrix_and_embedding_is_drawn_apart_from_the_trained_one(pair):
+    trained, drawn = map(matrices, pair)
+    for name, one in trained.items():
+        correlation = np.corrcoef(one.ravel(), drawn[name].ravel())[0, 1]
+        # Of independent entries: zero, with a standard deviation of 1 / sqrt(size).
+        assert abs(correlation) < 5 / np.sqrt(one.size), name
+
+
+def test_norms_become_gain_1_and_bias_0(pair):
+    norms = {name: one for name, one in tensors(pair[1]).items() if NORM.search(name)}
+    assert norms
+    for name, one in norms.items():
+        assert (one == (1 if name.endswith("weight") else 0)).all(), name
+
+
+def test_other_biases_become_0(pair):
+    biases = {
+        name: one
+        for name, one in tensors(pair[1]).items()
+        if name.endswith("bias") and not NORM.search(name)
+    }
+    assert biases or pair[0].name.startswith("llama")  # which has none
+    for name, one in biases.items():
+        assert (one == 0).all(), name
+
+
+def test_a_draw_runs_as_a_model_with_the_trained_tokenizer(pair):
+    trained, drawn = pair
+    ids = models.load_tokenizer(drawn)("The night ferry smelled of oranges.")["input_ids"]
+    assert ids == models.load_tokenizer(trained)("The night ferry smelled of oranges.")["input_ids"]
+    model = models.load(drawn, "cpu", "this run")
+    assert np.isfinite(models.forward(model, ids).numpy()).all()
+
+
+def test_seeds_give_different_draws(checkpoint, tmp_path):
+    zero, one = (matrices(draw(checkpoint("gpt2"), tmp_path, seed=seed)) for seed in (0, 1))
+    assert not any(np.array_equal(zero[name], one[name]) for name in zero)
+
+
+def test_scheme_seed_and_tensor_name_each_decide_the_generator():
+    names = [("a", 0, "t"), ("b", 0, "t"), ("a", 1, "t"), ("a", 0, "u"), ("a", 0, "t")]
+    first = [baselines.generator(*name).integers(2**62) for name in names]
+    assert first[0] == first[-1]
+    assert len(set(first)) == 4
+
+
+def test_a_draw_does_not_depend_on_the_other_tensors(checkpoint, tmp_path):
+    folder = checkpoint("gpt2")
+    model = models.load(folder, "cpu", "this run")
+    del model.wte  # the first that is drawn
+    baselines.randomise(model, "norm_matched", 0)
+    whole = tensors(draw(folder, tmp_path))
+    remaining = dict(model.named_parameters())
+    assert remaining.keys() == whole.keys() - {"wte.weight"}
+    for name, parameter in remaining.items():
+        np.testing.assert_array_equal(parameter.detach().numpy(), whole[name], err_msg=name)
+
+
+DRAW = """
+import sys
+from pathlib import Path
+from tokensphere import baselines
+cache, folder = map(Path, sys.argv[1:])
+print(baselines.ensure(cache, "sha256:source", folder, "norm_matched", 0, "this run"))
+"""
+
+
+def python(code: str, *arguments: object, threads: int = 1) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": str(SCRIPTS), "OMP_NUM_THREADS": str(threads)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_draw_has_the_same_bytes_in_every_process_with_any_number_of_threads(damaged, tmp_path):
+    def drop_pooler(tensors):  # which transformers then fills with other numbers in each process
+        del tensors["pooler.dense.weight"], tensors["pooler.dense.bias"]
+
+    folder = damaged("bert", drop_pooler)
+    torch.set_num_threads(2)
+    here = draw(folder, tmp_path / "here")
+    there = Path(python(DRAW, tmp_path / "there", folder, threads=1).communicate()[0].strip())
+    assert files(here) == files(there)
+
+
+def test_a_tensor_that_is_still_the_trained_one_is_refused(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setitem(baselines.SCHEMES, "norm_matched", lambda trained, random: trained.copy())
+    with pytest.raises(RuntimeError, match=r"norm_matched\.0: wte\.weight is still the trained"):
+        draw(checkpoint("gpt2"), tmp_path)
+
+
+def test_an_unknown_scheme_is_refused_before_anything_is_loaded(tmp_path, draws):
+    with pytest.raises(UserError, match="'xavier' is no random scheme") as caught:
+        draw(tmp_path / "nowhere", tmp_path / "cache", scheme="xavier")
+    assert "norm_matched" in caught.value.hint
+    assert not draws
+
+
+# --- the cache
+
+
+def test_the_manifest_names_source_scheme_seed_files_and_both_norms(checkpoint, tmp_path):
+    folder = checkpoint("gpt2")
+    place = draw(folder, tmp_path, seed=7)
+    manifest = json.loads((place / baselines.MANIFEST).read_text())
+    assert {key: manifest[key] for key in ("source", "scheme", "seed")} == {
+        "source": "sha256:source",
+        "scheme": "norm_matched",
+        "seed": 7,
+    }
+    assert manifest["files"] == {
+        name: sha for name, sha in files(place).items() if name != baselines.MANIFEST
+    }
+    assert set(manifest["files"]) >= {"config.json", "model.safetensors", "tokenizer.json"}
+    stated = {one.pop("tensor"): one for one in manifest["tensors"]}
+    assert stated == {
+        name: {
+            "trained_norm": pytest.approx(np.linalg.norm(one.astype(np.float64)), rel=1e-12),
+            "random_norm": pytest.approx(
+                np.linalg.norm(tensors(place)[name].astype(np.float64)), rel=1e-12
+            ),
+        }
+        for name, one in tensors(folder).items()
+    }  # 1e-12: both sum squares in float64, in another order
+
+
+def test_a_weight_set_is_drawn_once(checkpoint, tmp_path, draws):
+    places = [draw(checkpoint("gpt2"), tmp_path) for _ in range(2)]
+    assert places[0] == places[1]
+    assert len(draws) == 1
+
+
+def test_source_scheme_seed_and_code_each_decide_the_place(checkpoint, tmp_path, monkeypatch):
+    folder = checkpoint("gpt2")
+    monkeypatch.setitem(baselines.SCHEMES, "other", baselines.norm_matched)
+    monkeypatch.setattr(baselines, "_write", lambda part, *_: part.mkdir())
+
+    def place(source="a", scheme="norm_matched", seed=0):
+        return baselines.ensure(tmp_path, source, folder, scheme, seed, "this run").name
+
+    places = [place(), place(source="b"), place(scheme="other"), place(seed=1)]
+    monkeypatch.setattr(baselines, "__file__", str(folder / "config.json"))
+    assert len({*places, place()}) == 5
+
+
+WAIT_AND_DRAW = """
+import sys, time
+from pathlib import Path
+from tokensphere import baselines
+cache, folder, arrived, drawn = map(Path, sys.argv[1:])
+
+def say(path):
+    with open(path, "a") as file:
+        file.write("x")
+
+write = baselines._write
+def slowly(*arguments):
+    say(drawn)
+    for _ in range(6000):  # until the other process, too, is about to ask for these weights
+        if arrived.stat().st_size < 2:
+            time.sleep(0.01)
+    write(*arguments)
+baselines._write = slowly
+
+say(arrived)
+print(baselines.ensure(cache, "sha256:source", folder, "norm_matched", 0, "this run"))
+"""
+
+
+def test_two_processes_that_need_a_weight_set_at_once_draw_it_once(checkpoint, tmp_path):
+    arguments = [tmp_path / "cache", checkpoint("gpt2"), tmp_path / "arrived", tmp_path / "drawn"]
+    running = [python(WAIT_AND_DRAW, *arguments) for _ in range(2)]
+    places = [process.communicate()[0].strip() for process in running]
+    assert [process.returncode for process in running] == [0, 0]
+    assert places[0] == places[1]
+    assert baselines.is_complete(Path(places[0]))
+    assert (tmp_path / "drawn").read_text() == "x"
+
+
+DIE_WHILE_DRAWING = """
+import os, signal, sys
+from pathlib import Path
+from tokensphere import baselines, sources
+cache, folder = map(Path, sys.argv[1:])
+# The weights are written by then, the tokenizer and the manifest are not.
+sources.tokenizer_files = lambda folder: os.kill(os.getpid(), signal.SIGKILL)
+baselines.ensure(cache, "sha256:source", folder, "norm_matched", 0, "this run")
+"""
+
+
+def test_what_a_killed_writer_left_is_never_taken_for_complete(checkpoint, tmp_path, draws):
+    folder, cache = checkpoint("gpt2"), tmp_path / "cache"
+    process = python(DIE_WHILE_DRAWING, cache, folder)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    (left,) = (path for path in cache.iterdir() if path.is_dir())
+    assert (left / "model.safetensors").is_file()
+    assert left.name.endswith(".part")
+
+    place = draw(folder, cache)
+    assert len(draws) == 1
+    assert baselines.is_complete(place)
+    assert [path for path in cache.iterdir() if path.is_dir()] == [place]
+
+
+def flip_last_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("model.safetensors", flip_last_byte),
+        ("tokenizer.json", lambda path: path.write_text("{}")),
+        ("config.json", Path.unlink),
+        ("manifest.json", lambda path: path.write_text(path.read_text()[:100])),
+        ("manifest.json", Path.unlink),
+    ],
+)
+def test_a_damaged_cached_file_is_drawn_again(name, damage, checkpoint, tmp_path, draws):
+    place = draw(checkpoint("gpt2"), tmp_path)
+    before = files(place)
+    damage(place / name)
+    assert draw(checkpoint("gpt2"), tmp_path) == place
+    assert len(draws) == 2
+    assert files(place) == before
+
+
+def test_deleting_the_cache_changes_nothing(checkpoint, tmp_path):
+    before = files(draw(checkpoint("gpt2"), tmp_path / "cache"))
+    shutil.rmtree(tmp_path / "cache")
+    assert files(draw(checkpoint("gpt2"), tmp_path / "cache")) == before
