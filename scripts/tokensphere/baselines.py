@@ -93,7 +93,7 @@ def randomise(model: Any, scheme: str, seed: int) -> list[dict[str, Any]]:
                 drawn = np.zeros_like(trained)
             else:
                 drawn = draw(trained, generator(scheme, seed, name))
-                if np.array_equal(drawn, trained):
+                if np.array_equal(drawn, trained) and trained.any():
                     raise RuntimeError(f"{scheme}.{seed}: {name} is still the trained tensor")
             report.append(
                 {

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+
 from tokensphere import baselines, hashes, models
 from tokensphere.harness.errors import UserError
 from tools.stand_in import SCRIPTS

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 import transformers
+from torch import nn
+
 from tokensphere import extraction, models, store
 from tokensphere.harness.errors import UserError
 from tools import checkpoints
-from torch import nn
 
 
 @pytest.fixture
