@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import transformers
+
 from tokensphere import hashes
 from tools import checkpoints
 

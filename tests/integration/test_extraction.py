@@ -21,10 +21,11 @@ import pytest
 import tokenizers
 import torch
 import transformers
+from torch.multiprocessing.reductions import StorageWeakRef
+
 from tokensphere import extraction, hashes, models, prompts, sources, store
 from tools import checkpoints
 from tools.stand_in import SCRIPTS, snakemake_object
-from torch.multiprocessing.reductions import StorageWeakRef
 
 THREADS = 2
 KINDS = ("gpt2", "llama", "bert", "albert")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tokensphere import store
 from tokensphere.harness import lifeline, records
 from tokensphere.harness.errors import UserError

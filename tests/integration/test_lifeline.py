@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tools.stand_in import SCRIPTS
 
 SCRIPT = """

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 import transformers
+from torch import nn
+
 from tokensphere import extraction, models, store
 from tokensphere.harness.errors import UserError
 from tools import checkpoints
-from torch import nn
 
 
 @pytest.fixture
@@ -163,7 +164,7 @@ class Block(nn.Module):
 class Toy(nn.Module):
     """Two blocks and a final norm, written so that each part can be made wrong."""
 
-    def __init__(self, *, listed=True, between=same, after=same) -> None:
+    def __init__(self, *, listed=True, between=same, before=same, after=same) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.config = SimpleNamespace(num_hidden_layers=2, vocab_size=20)
@@ -171,12 +172,12 @@ class Toy(nn.Module):
         blocks = [Block(), Block()]
         self.blocks = nn.ModuleList(blocks) if listed else nn.Sequential(*blocks)
         self.norm = nn.LayerNorm(8)
-        self.between, self.after = between, after
+        self.between, self.before, self.after = between, before, after
 
     def forward(self, input_ids, attention_mask, use_cache):
         states = self.blocks[0](self.embed(input_ids))
         states = self.blocks[1](self.between(states))
-        return SimpleNamespace(last_hidden_state=self.after(self.norm(states)))
+        return SimpleNamespace(last_hidden_state=self.after(self.norm(self.before(states))))
 
 
 IDS = [3, 1, 4, 1]
@@ -204,9 +205,10 @@ def test_a_model_that_changes_the_state_between_two_blocks_is_refused():
         models.dissect(Toy(between=lambda states: states + 1e-3), IDS, "toy")
 
 
-def test_a_last_state_that_is_neither_the_last_layer_nor_a_norm_of_it_is_refused():
+@pytest.mark.parametrize("place", ["before", "after"])  # the norm
+def test_a_last_state_that_is_neither_the_last_layer_nor_a_norm_of_it_is_refused(place):
     with pytest.raises(UserError, match="check 'final norm' failed"):
-        models.dissect(Toy(after=lambda states: states + 1e-3), IDS, "toy")
+        models.dissect(Toy(**{place: lambda states: 2 * states + 1}), IDS, "toy")
 
 
 def test_a_final_norm_without_parameters_is_followed_too(text, tmp_path, checkpoint):

@@ -3,6 +3,7 @@
 from copy import deepcopy
 
 import pytest
+
 from tokensphere import catalogue
 from tokensphere.catalogue import Run
 

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import yaml
+
 from tokensphere.harness import closure
 
 

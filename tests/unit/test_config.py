@@ -5,6 +5,7 @@ from copy import deepcopy
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
+
 from tokensphere import config
 from tokensphere.harness.errors import UserError
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
+
 from tokensphere import catalogue, statistics, tables
 from tokensphere.drawing import captions, curves, histograms, readings, style
 

@@ -5,6 +5,7 @@ import os
 import zipfile
 
 import pytest
+
 from tokensphere import hashes
 
 

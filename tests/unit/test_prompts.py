@@ -5,6 +5,7 @@ import unicodedata
 
 import pytest
 from tokenizers import decoders
+
 from tokensphere import prompts
 from tokensphere.harness.errors import UserError
 

@@ -4,6 +4,7 @@ import subprocess
 import zipfile
 
 import pytest
+
 from tokensphere import hashes
 from tokensphere.harness import records
 

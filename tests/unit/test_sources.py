@@ -5,6 +5,7 @@ import os
 import shutil
 
 import pytest
+
 from tokensphere import hashes, sources
 from tokensphere.harness.errors import UserError
 

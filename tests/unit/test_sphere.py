@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+
 from tokensphere import sphere
 
 # Sums of at most a few dozen float64 products of numbers in [-1, 1], in another order: each

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+
 from tokensphere import statistics
 
 # Means of a few dozen float64 numbers of order 1, in another order.

@@ -7,6 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 import zarr
+
 from tokensphere import store
 
 LAYERS, TOKENS, WIDTH = 2, 3, 4

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from tools import checkpoints
 
 REPOSITORY = Path(__file__).parents[2]

@@ -54,8 +54,10 @@ def _is_running(pid: int) -> bool:
     return True
 
 
-def _stamp(path: str) -> int:
-    return os.stat(path).st_mtime_ns
+def _stamp(path: str) -> tuple[int, int, int]:
+    """Return what changes when a file does, even if its modification time is put back."""
+    status = os.stat(path)
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 class Job:
