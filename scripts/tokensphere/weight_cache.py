@@ -64,7 +64,10 @@ def ensure(
 def is_complete(place: Path, known: hashes.Cache) -> bool:
     """Say whether a cached weight set holds exactly the files of its manifest."""
     try:
-        manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
-        return all(known.of_file(place / name) == sha for name, sha in manifest["files"].items())
-    except (OSError, ValueError, KeyError):
+        files = json.loads((place / MANIFEST).read_text(encoding="utf-8"))["files"]
+        there = {path.name for path in place.iterdir()} - {MANIFEST}
+        return there == files.keys() and all(
+            known.of_file(place / name) == sha for name, sha in files.items()
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
