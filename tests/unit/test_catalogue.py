@@ -1,8 +1,10 @@
 """The catalogue: which runs a figure draws, and what else its drawing depends on."""
 
+import re
 from copy import deepcopy
 
 import pytest
+import yaml
 
 from tokensphere import catalogue
 from tokensphere.catalogue import Run
@@ -11,7 +13,7 @@ CURVES = {
     "title": "Curves",
     "draw": "curves",
     "caption": "curves",
-    "table": "inner_products",
+    "tables": ["inner_products"],
     "models": "all",
     "weights": ["trained", "baseline"],
     "seeds": "all",
@@ -20,7 +22,7 @@ CURVES = {
 }
 RANDOM = CURVES | {
     "title": "One random run",
-    "table": "inner_product_histogram",
+    "tables": ["inner_product_histogram"],
     "models": "focus",
     "weights": ["baseline"],
     "matches": ["trained"],
@@ -30,23 +32,46 @@ RANDOM = CURVES | {
 TRAINED = RANDOM | {"models": "second", "weights": ["trained"], "matches": ["baseline"]}
 FIGURES = {"curves": CURVES, "random": RANDOM, "trained": TRAINED}
 
+METRICS = {
+    "inner_products": {"constants": ["near_one"], "writes": {"table": "inner_products"}},
+    "inner_product_histogram": {
+        "constants": ["near_one", "histogram_bins"],
+        "writes": {"table": "inner_product_histogram"},
+    },
+    "clusters": {
+        "constants": ["min_cluster_size"],
+        "writes": {"table": "clusters", "labels": "cluster_labels"},
+    },
+    "effective_rank": {"constants": [], "writes": {"table": "effective_rank"}},
+}
+LOCAL = {"local": "/data/checkpoints"}
+QUANTISED = {"package": "somewhere", "gguf": "model.Q4_1.gguf"}
+
 
 @pytest.fixture
 def config():
     return {
         "models": {
-            "gpt": {"weights": ["trained", "norm_matched.3", "norm_matched.0"], "label": "GPT"},
-            "bert": {"weights": ["norm_matched.1", "trained"], "colour": "#123456"},
+            "gpt": {
+                "source": LOCAL,
+                "weights": ["trained", "norm_matched.3", "norm_matched.0"],
+                "label": "GPT",
+            },
+            "bert": {
+                "source": QUANTISED,
+                "weights": ["norm_matched.1", "trained"],
+                "colour": "#123456",
+            },
         },
         "prompts": {"wiki": {"control": False}, "echo": {"control": True}},
         "roles": {"focus": "gpt", "second": "bert"},
         "figures": {"prompt": "wiki", "baseline": "norm_matched", "draw": "all"},
-        "metrics": {"near_one": 0.9, "histogram_bins": 50},
+        "metrics": {"near_one": 0.9, "histogram_bins": 50, "min_cluster_size": 2},
     }
 
 
-def choose(config, figures=FIGURES):
-    chosen, skipped = catalogue.chosen(figures, config)
+def choose(config, figures=FIGURES, metrics=METRICS):
+    chosen, skipped = catalogue.chosen(figures, metrics, config)
     return {figure.name: figure for figure in chosen}, skipped
 
 
@@ -106,6 +131,7 @@ def test_params_are_all_that_the_drawing_depends_on(config):
     figures, _ = choose(config)
     assert figures["random"].params == {
         "title": "One random run",
+        "tables": ["inner_product_histogram"],
         "options": {"limits": [0, 1]},
         "constants": {"near_one": 0.9, "histogram_bins": 50},
         "runs": [
@@ -114,6 +140,7 @@ def test_params_are_all_that_the_drawing_depends_on(config):
                 "weights": "norm_matched.3",
                 "prompt": "wiki",
                 "label": "GPT",
+                "weights_are": "norm_matched.3",
                 "colour": catalogue.COLOURS[0],
             }
         ],
@@ -126,7 +153,7 @@ def test_params_are_all_that_the_drawing_depends_on(config):
 
 
 def test_a_model_has_its_own_colour_and_label_or_those_of_its_name_and_place(config):
-    config["models"] |= {f"model{i}": {"weights": ["trained"]} for i in range(9)}
+    config["models"] |= {f"model{i}": {"source": LOCAL, "weights": ["trained"]} for i in range(9)}
     looks = {
         run["model"]: (run["label"], run["colour"])
         for run in choose(config)[0]["curves"].params["runs"]
@@ -141,21 +168,47 @@ def test_the_colours_differ():
     assert len(set(catalogue.COLOURS)) == len(catalogue.COLOURS)
 
 
+def test_a_figure_of_several_tables_depends_on_the_constants_of_each_metric_that_writes_one(config):
+    # The labels are the second table of their metric.
+    entry = CURVES | {"tables": ["inner_products", "cluster_labels", "effective_rank"]}
+    figures, _ = choose(config, {"both": entry})
+    assert figures["both"].params["constants"] == {"near_one": 0.9, "min_cluster_size": 2}
+    assert figures["both"].params["tables"] == entry["tables"]
+
+
+def test_figures_and_tables_call_weights_what_they_are(config):
+    figures, _ = choose(config)
+    said = {run["weights"]: run["weights_are"] for run in figures["curves"].params["runs"]
+            if run["model"] == "bert"}  # fmt: skip
+    assert said == {
+        "trained": "trained (4-bit weights, dequantised)",
+        "norm_matched.1": "norm_matched.1",
+    }
+    assert catalogue.weights_are(Run("gpt", "trained", "wiki"), config) == "trained"
+    assert catalogue.label("gpt", config) == "GPT"
+    assert catalogue.label("bert", config) == "bert"
+
+
+def test_a_metric_takes_its_own_constants_alone(config):
+    assert catalogue.constants(config, METRICS["clusters"]) == {"min_cluster_size": 2}
+    assert catalogue.constants(config, METRICS["effective_rank"]) == {}
+
+
 # --- what a change redraws
 
 
-def changed(config, change, figures=FIGURES):
+def changed(config, change, figures=FIGURES, metrics=METRICS):
     """The figures that another configuration draws differently."""
-    before = choose(config, figures)[0]
+    before = choose(config, figures, metrics)[0]
     other = deepcopy(config)
     change(other)
-    after = choose(other, figures)[0]
+    after = choose(other, figures, metrics)[0]
     return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
 
 
 def test_another_model_redraws_only_figures_of_all_models(config):
     def add(other):
-        other["models"]["new"] = {"weights": ["trained", "norm_matched.0"]}
+        other["models"]["new"] = {"source": LOCAL, "weights": ["trained", "norm_matched.0"]}
 
     assert changed(config, add) == {"curves"}
 
@@ -175,7 +228,10 @@ def test_another_prompt_redraws_only_figures_of_all_prompts(config, control):
         (lambda c: c["figures"].update(prompt="echo"), {"curves", "random", "trained"}),
         (lambda c: c["models"]["gpt"].update(colour="#000000"), {"curves", "random"}),
         (lambda c: c["models"]["bert"].update(label="BERT"), {"curves", "trained"}),
+        (lambda c: c["models"]["bert"].update(source=LOCAL), {"curves", "trained"}),
         (lambda c: c["metrics"].update(histogram_bins=20), {"random", "trained"}),
+        (lambda c: c["metrics"].update(near_one=0.8), {"curves", "random", "trained"}),
+        (lambda c: c["metrics"].update(min_cluster_size=5), set()),
         (lambda c: c["models"]["gpt"]["weights"].append("norm_matched.7"), {"curves"}),
         (lambda c: c["models"]["gpt"]["weights"].append("orthogonal.0"), set()),
     ],
@@ -189,9 +245,9 @@ def test_the_real_catalogue_redraws_many_model_figures_alone_for_a_new_model(roo
     many = {name for name, entry in real.items() if entry["models"] == "all"}
 
     def add(other):
-        other["models"]["new"] = {"weights": ["trained", "norm_matched.0"]}
+        other["models"]["new"] = {"source": LOCAL, "weights": ["trained", "norm_matched.0"]}
 
-    assert changed(config, add, real) == many
+    assert changed(config, add, real, catalogue.load(root / "workflow/metrics.yaml")) == many
 
 
 # --- what is not drawn
@@ -235,11 +291,58 @@ def test_a_figure_that_is_not_asked_for_is_not_said_to_be_skipped(config):
 
 
 def test_every_entry_names_things_that_exist(root):
+    metrics = catalogue.load(root / "workflow/metrics.yaml")
+    written = {table for metric in metrics.values() for table in metric["writes"].values()}
     for name, entry in catalogue.load(root / "workflow/figures.yaml").items():
         assert (root / f"scripts/draw_{entry['draw']}.py").is_file(), name
         assert (root / f"workflow/report/{entry['caption']}.rst").is_file(), name
-        assert entry["table"] in catalogue.CONSTANTS, name
+        assert entry["tables"], name
+        assert set(entry["tables"]) <= written, name
         assert entry["models"] in ("all", "focus", "second"), name
         assert {*entry["weights"], *entry.get("matches", [])} <= {"trained", "baseline"}, name
         assert entry["seeds"] in ("all", "first"), name
         assert entry["prompts"] in ("all", "one"), name
+
+
+@pytest.fixture(scope="session")
+def metrics(root):
+    return catalogue.load(root / "workflow/metrics.yaml")
+
+
+def test_every_metric_has_a_script_and_says_what_it_does(root, metrics):
+    for name, metric in metrics.items():
+        assert set(metric) == {"message", "reads", "constants", "writes", "collect"}, name
+        assert (root / f"scripts/{name}.py").is_file(), name
+        assert metric["message"], name
+        assert metric["reads"], name
+
+
+def test_every_table_is_written_by_one_metric(metrics):
+    written = [table for metric in metrics.values() for table in metric["writes"].values()]
+    assert len(written) == len(set(written))
+
+
+def test_a_metric_collects_only_what_it_writes(metrics):
+    for name, metric in metrics.items():
+        assert set(metric["collect"]) <= set(metric["writes"].values()), name
+    collected = {table for metric in metrics.values() for table in metric["collect"]}
+    assert not collected & {"cluster_labels", "token_membership"}  # a row a token: too many
+
+
+def test_every_constant_is_a_key_of_the_configuration_and_is_taken_by_a_metric(root, metrics):
+    schema = yaml.safe_load((root / "workflow/schemas/config.schema.yaml").read_text())
+    taken = {constant for metric in metrics.values() for constant in metric["constants"]}
+    assert taken == set(schema["properties"]["metrics"]["properties"])
+
+
+@pytest.mark.parametrize("name", ["inner_products", "energy", "clusters", "cluster_length"])
+def test_a_script_reads_the_constants_that_its_metric_names_and_no_other(root, metrics, name):
+    text = (root / f"scripts/{name}.py").read_text()
+    assert set(re.findall(r'constants\["(\w+)"\]', text)) == set(metrics[name]["constants"])
+
+
+def test_a_script_writes_every_table_that_its_metric_names(root, metrics):
+    for name, metric in metrics.items():
+        text = (root / f"scripts/{name}.py").read_text()
+        written = re.findall(r"tables\.write\(\s*run\.output\.(\w+)", text)
+        assert sorted(written) == sorted(metric["writes"]), name

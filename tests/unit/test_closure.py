@@ -2,6 +2,7 @@
 
 import re
 import sys
+from importlib import metadata
 
 import pytest
 import yaml
@@ -149,8 +150,9 @@ def test_a_package_that_is_not_pinned_is_refused(scripts):
 # --- the library's floors
 
 FLOORS = [
-    "sphere spectrum similarity clusters routing projections theory statistics",
-    "store tables prompts sources models baselines config hashes catalogue",
+    "sphere energy spectrum similarity clusters routing projections theory statistics",
+    "store tables prompts sources models baselines weight_cache dequantised config hashes "
+    "catalogue",
     "extraction particles",
     "drawing claims audit",
 ]
@@ -294,12 +296,33 @@ def test_every_rule_depends_on_the_code_and_the_versions_of_its_own_script(root)
         assert argument(rule, r'versions=versions\(f?"(.+?\.py)"\)') == script
 
 
+def scripts_of(root, script):
+    """List the scripts that a rule of a loop runs: one for each entry of its catalogue."""
+    metrics, figures = (
+        yaml.safe_load((root / f"workflow/{name}.yaml").read_text())
+        for name in ("metrics", "figures")
+    )
+    named = {
+        "{}.py": [f"{name}.py" for name in metrics],
+        "draw_{}.py": sorted({f"draw_{entry['draw']}.py" for entry in figures.values()}),
+    }
+    return [root / "scripts" / name for name in named.get(script, [script])]
+
+
 def test_every_script_is_run_by_a_rule_and_starts_with_the_harness(root):
-    run = [script.replace("{}", "*") for _, script in scripted(root)]
-    for path in sorted((root / "scripts").glob("*.py")):
-        assert any(path.match(pattern) for pattern in run), path
+    run = [path for _, script in scripted(root) for path in scripts_of(root, script)]
+    assert sorted(set(run)) == sorted((root / "scripts").glob("*.py"))
+    for path in run:
         body = path.read_text().split('"""', 2)[2].lstrip()
         assert body.startswith("from tokensphere.harness.job import job\n"), path
+
+
+def test_no_script_hides_a_module_that_others_import(root):
+    # The folder of scripts stands first on sys.path: `import NAME` would find the script there.
+    installed = set(metadata.packages_distributions()) | {"tokensphere"}
+    scripts = {path.stem for path in (root / "scripts").glob("*.py")}
+    assert not scripts & set(sys.stdlib_module_names)
+    assert not scripts & installed
 
 
 def test_the_closure_of_a_real_script(root):
@@ -342,7 +365,7 @@ def test_environments_hold_what_their_rules_scripts_import(root, library):
     for rule, script in scripted(root):
         held = pins(root / argument(rule, r'conda:\s*"../../(envs/\S+)"'))
         assert harness <= held.keys()
-        for path in (root / "scripts").glob(script.replace("{}", "*")):
+        for path in scripts_of(root, script):
             wanted = closure.versions(path, root / "requirements.lock")
             assert wanted.items() <= held.items(), path.name
 

@@ -11,6 +11,16 @@ from tokensphere.harness.errors import UserError
 
 FIGURES = ["fig03_mass_near_one", "fig04_histogram_random"]
 
+METRICS = {
+    "near_one": 0.9,
+    "histogram_bins": 50,
+    "beta": [0.1, 1, 2, 5],
+    "energy_drop": 1e-6,
+    "energy_drop_relative": 1e-3,
+    "energy_pairs": 10,
+    "min_cluster_size": 2,
+}
+
 
 @pytest.fixture(scope="session")
 def schema(root):
@@ -54,16 +64,19 @@ def refusal(mine, schema):
 # --- the schema
 
 
+def resolved(rule, root):
+    return root["$defs"][rule["$ref"].rpartition("/")[2]] if "$ref" in rule else rule
+
+
 def keys(rule, root, path=()):
     """Yield (path, rule, required) of every key that a configuration may have."""
-    if "$ref" in rule:
-        rule = root["$defs"][rule["$ref"].rpartition("/")[2]]
+    rule = resolved(rule, root)
     for alternative in rule.get("oneOf", []):
         yield from keys(alternative, root, path)
     if isinstance(rule.get("additionalProperties"), dict):
         yield from keys(rule["additionalProperties"], root, (*path, "*"))
     for name, entry in rule.get("properties", {}).items():
-        yield (*path, name), entry, name in rule.get("required", ())
+        yield (*path, name), resolved(entry, root), name in rule.get("required", ())
         yield from keys(entry, root, (*path, name))
 
 
@@ -141,7 +154,7 @@ def test_defaults_are_filled_in_all_the_way_down(mine, schema):
         "prompts": {"fox": {"file": "fox.txt", "control": False}},
         "roles": {"focus": "bert", "second": "bert"},
         "figures": {"prompt": "fox", "baseline": "norm_matched", "draw": "all"},
-        "metrics": {"near_one": 0.9, "histogram_bins": 50},
+        "metrics": METRICS,
     }
     assert mine == given  # the configuration that was given is left as it was
 
@@ -150,12 +163,12 @@ def test_a_value_that_is_given_stays(mine, schema):
     mine |= {"metrics": {"near_one": 0.95}, "max_tokens": 3, "device": "cpu"}
     mine["figures"]["draw"] = ["fig03_mass_near_one"]
     complete = config.check(mine, schema, FIGURES, "my.yaml")
-    assert complete["metrics"] == {"near_one": 0.95, "histogram_bins": 50}
+    assert complete["metrics"] == METRICS | {"near_one": 0.95}
     assert (complete["max_tokens"], complete["device"]) == (3, "cpu")
     assert complete["figures"]["draw"] == ["fig03_mass_near_one"]
 
 
-@pytest.mark.parametrize("weights", ["trained", "norm_matched.0", "norm_matched.10"])
+@pytest.mark.parametrize("weights", ["trained", "norm_matched.0", "norm_matched.10", "orthogonal.3"])
 def test_weight_sets_are_trained_or_a_scheme_and_a_seed(mine, schema, weights):
     mine["models"]["bert"]["weights"] = [weights]
     config.check(mine, schema, FIGURES, "my.yaml")
@@ -192,7 +205,7 @@ def test_an_unknown_key_is_named_at_every_level(mine, refusal, path, where, hint
 @pytest.mark.parametrize(
     "source, where, what, hint",
     [
-        ({"hub": "gpt2"}, "", "unknown key 'hub'", "known here: local, package, path"),
+        ({"hub": "gpt2"}, "", "unknown key 'hub'", "known here: gguf, local, package, path"),
         ({"locl": "x"}, "", "unknown key 'locl'", "did you mean 'local'?"),
         ({"pakage": "x", "path": "y"}, "", "unknown key 'pakage'", "did you mean 'package'?"),
         ({"package": "x"}, "", "the key 'path' is missing", "Folder within the package."),
@@ -219,7 +232,9 @@ def test_a_wrong_source_is_explained_by_the_alternative_that_was_meant(
         ("norm_matched", "give a seed after the scheme: norm_matched.0"),
         ("norm_matched.x", "give a seed after the scheme: norm_matched.0"),
         ("norm_matched.00", "give a seed after the scheme: norm_matched.0"),
-        ("xavier.0", "known here: trained, norm_matched"),
+        ("xavier.0", "known here: trained, norm_matched, orthogonal"),
+        ("orthogonl.0", "did you mean 'orthogonal'?"),
+        ("orthogonal", "give a seed after the scheme: orthogonal.0"),
         ("trained\n", "did you mean 'trained'?"),
     ],
 )
@@ -256,7 +271,7 @@ def test_what_draw_may_be_is_said(refusal, value):
 
 def test_a_missing_prompt_file_is_refused(refusal):
     where, what, hint = refusal(("prompts", "fox", "file"), "absent.txt")
-    assert where == "my.yaml: prompts.fox.file"
+    assert where == "my.yaml: prompts.fox"
     assert what == "the prompt file 'absent.txt' cannot be read (No such file or directory)"
     assert "working directory" in hint
 
@@ -265,7 +280,7 @@ def test_an_empty_prompt_is_refused(tmp_path, refusal):
     (tmp_path / "empty.txt").write_text("\n")
     where, what, _ = refusal(("prompts", "nothing"), {"file": "empty.txt"})
     assert (where, what) == (
-        "my.yaml: prompts.nothing.file",
+        "my.yaml: prompts.nothing",
         "the prompt file 'empty.txt' is empty",
     )
 
