@@ -44,11 +44,15 @@ def run(model="gpt", weights="trained", prompt="wiki"):
     return {"model": model, "weights": weights, "prompt": prompt, "label": model.upper()}
 
 
-def assemble(*pairs, prompt="wiki", controls=()):
+PANELS = [
+    {"reading": "published", "column": "all", "axis": "axis", "limits": [0, 1]},
+    {"reading": "controlled", "column": "distinct", "axis": "axis", "limits": [0, 1]},
+]
+
+
+def assemble(*pairs, panels=PANELS, prompt="wiki", controls=()):
     frames, runs = zip(*pairs, strict=True)
-    return curves.assemble(
-        frames, runs, published="all", controlled="distinct", prompt=prompt, controls=controls
-    )
+    return curves.assemble({"states": frames}, runs, panels, prompt=prompt, controls=controls)
 
 
 def reading(data, name, series=None):
@@ -201,18 +205,139 @@ def test_trained_and_random_curves_of_a_model_follow_each_other_in_the_order_giv
     assert data["label"].str.lower().tolist() == data["model"].tolist()
 
 
+# --- curves: several tables, gates, references, lengths
+
+
+def panel(reading, column, **more):
+    return {"reading": reading, "column": column, "axis": column, **more}
+
+
+def ranks(rank, gates, gaussian=None, final=None):
+    """A second table of states: layer, state, and columns that gate and accompany the first."""
+    frame = table(rank, final=final).drop(columns=["distinct"]).rename(columns={"all": "rank"})
+    gates = [*gates, True] if final is not None else gates
+    return frame.assign(gate=gates, gaussian=0.5 if gaussian is None else gaussian)
+
+
+def joined(panels, *pairs, prompt="wiki", controls=()):
+    """Assemble a figure of two tables of states, `counts` and `ranks`."""
+    counts_, ranks_, runs = zip(*pairs, strict=True)
+    tables_ = {"counts": counts_, "ranks": ranks_}
+    return curves.assemble(tables_, runs, panels, prompt=prompt, controls=controls)
+
+
+def test_tables_of_a_run_are_joined_by_layer_and_state_in_whatever_order():
+    first = table([1.0, 2.0, 3.0], final=4.0)
+    second = ranks([10.0, 20.0, 30.0], [True] * 3, final=40.0)
+    panels = [panel("published", "all"), panel("published", "rank")]
+    data = joined(panels, (first, second[::-1], run()))
+    assert data["measure"].tolist() == ["all"] * 3 + ["rank"] * 3
+    assert data["value"].tolist() == approx([1, 2, 4, 10, 20, 40])
+
+
+def test_a_table_that_repeats_a_state_is_refused():
+    twice = pd.concat([ranks([1.0, 2.0], [True, True])] * 2)
+    with pytest.raises(pd.errors.MergeError):
+        joined([panel("published", "all")], (table([1.0, 2.0]), twice, run()))
+
+
+def test_a_value_whose_gate_is_closed_is_undefined():
+    panels = [panel("published", "all"), panel("controlled", "distinct", gate="gate")]
+    frame = table([0.1, 0.2, 0.3], [0.4, 0.5, 0.6])
+    data = joined(panels, (frame, ranks([1, 2, 3], [False, True, False]), run()))
+    assert reading(data, "published")["value"].tolist() == approx([0.1, 0.2, 0.3])
+    assert reading(data, "controlled")["value"].tolist() == approx([NAN, 0.5, NAN])
+
+
+def test_a_gate_that_is_closed_for_one_seed_undefines_the_mean():
+    pairs = [
+        (table([0, 0], [0.4, 0.6]), ranks([1, 2], gates), run(weights=f"norm_matched.{seed}"))
+        for seed, gates in enumerate([[True, True], [True, False]])
+    ]
+    data = joined([panel("controlled", "distinct", gate="gate")], *pairs)
+    assert data["value"].tolist() == approx([0.4, NAN])
+
+
+def test_a_reference_is_the_mean_over_the_runs_of_its_curve():
+    pairs = [
+        (table([0, 0], [0.4, 0.6]), ranks([1, 2], [True, True], [gaussian, 0.3]), run(prompt=name))
+        for name, gaussian in (("wiki", 0.2), ("code", 0.6))
+    ]
+    panels = [panel("controlled", "distinct", reference="gaussian"), panel("controlled", "rank")]
+    data = joined(panels, *pairs)
+    assert data["reference"].tolist() == approx([0.4, 0.3, NAN, NAN])
+
+
+BY_LENGTH = panel("controlled", "count", x="n_tokens")
+
+
+def lengths(values):
+    """A table of lengths: tokens -> the values of its layers."""
+    return pd.DataFrame(
+        [
+            {"layer": layer, "tokens": tokens, "count": one}
+            for tokens, layers in values.items()
+            for layer, one in enumerate(layers)
+        ]
+    )
+
+
+def over_lengths(*pairs, controls=()):
+    frames, runs = zip(*pairs, strict=True)
+    tables_ = {"cluster_length": frames}
+    return curves.assemble(tables_, runs, [BY_LENGTH], prompt="wiki", controls=controls)
+
+
+def test_a_curve_over_lengths_is_the_mean_over_layers_then_over_the_prompts_that_are_so_long():
+    data = over_lengths(
+        (lengths({64: [1, 3], 100: [5, 7]}), run(prompt="wiki")),
+        (lengths({64: [4, 4], 128: [8, 10]}), run(prompt="code")),
+    )
+    assert data["n_tokens"].tolist() == [64, 100, 128]
+    assert data["value"].tolist() == approx([3.0, 6.0, 9.0])
+    assert data["prompts"].tolist() == [2, 1, 1]
+    assert set(data["series"]) == {"mean over prompts"}
+    assert data[["layer", "depth"]].isna().all(axis=None)
+    assert set(data["reading"]) == {"controlled"}
+
+
+def test_a_curve_over_lengths_averages_seeds_within_a_prompt_and_has_the_bootstrap_band():
+    values = {"wiki": [1, 3], "code": [4, 4], "poem": [9, 7], "list": [0, 2]}
+    data = over_lengths(
+        *(
+            (lengths({64: [one + shift for one in layers]}), run(weights=weights, prompt=name))
+            for name, layers in values.items()
+            for weights, shift in (("norm_matched.0", -1), ("norm_matched.1", 1))
+        )
+    )
+    expected = statistics.over_prompts([[2.0], [4.0], [8.0], [1.0]])
+    assert data["value"].tolist() == approx([3.75])
+    assert data["low"].tolist() == approx(expected.low.tolist())
+    assert data["high"].tolist() == approx(expected.high.tolist())
+    assert (data["seeds"].tolist(), data["prompts"].tolist()) == ([2], [4])
+
+
+def test_a_control_has_a_curve_over_lengths_of_its_own():
+    data = over_lengths(
+        (lengths({64: [1, 3]}), run(prompt="wiki")),
+        (lengths({64: [9, 9]}), run(prompt="poem")),
+        controls=["poem"],
+    )
+    assert dict(zip(data["series"], data["value"], strict=True)) == {"wiki": 2.0, "poem": 9.0}
+
+
 # --- curves: the picture
 
 
-def draw_curves(data, names=("published", "controlled")):
+def draw_curves(data, names=("published", "controlled"), panels=PANELS):
     return curves.draw(
-        data[data["reading"].isin(names)],
+        data,
         names,
+        panels=panels,
         colours={"gpt": "#112233", "bert": "#445566"},
         controls=["poem"],
-        titles=dict.fromkeys(names, "title"),
-        axes_labels=dict.fromkeys(names, "axis"),
-        limits=[0, 1],
+        trained_as={"gpt": "trained", "bert": "trained (4-bit weights, dequantised)"},
+        titles={name: f"title, {name}" for name in names},
         band_opacity=0.2,
     )
 
@@ -225,8 +350,15 @@ def closed():
 
 
 def lines(axes):
-    """The curves of a panel (the open circle of a final norm is a line of one point)."""
-    return [line for line in axes.lines if len(line.get_xdata()) > 1]
+    """The curves of a panel, as far as there is something to see.
+
+    The open circle of a final norm is a line of one point, an absent reference one of NaN.
+    """
+    return [
+        line
+        for line in axes.lines
+        if len(line.get_xdata()) > 1 and not np.isnan(line.get_ydata()).all()
+    ]
 
 
 def test_a_random_curve_has_the_colour_of_its_model_and_is_dashed():
@@ -287,6 +419,87 @@ def test_both_panels_have_the_same_axes():
     assert left.get_xlim() == right.get_xlim() == (0, 1)
     assert left.get_ylim()[0] <= 0
     assert left.get_ylim()[1] >= 1
+
+
+def test_the_panels_of_the_readings_shown_stand_side_by_side_with_one_title_a_reading():
+    panels = [
+        panel("published", "all"),
+        panel("controlled", "distinct", limits=[0, 1], line=0.5),
+        panel("controlled", "rank", reference="gaussian"),
+    ]
+    data = joined(panels, (table([1.0, 2.0], [0.4, 0.5]), ranks([3.0, 5.0], [True, True]), run()))
+    both = draw_curves(data, panels=panels).axes
+    assert [axes.get_ylabel() for axes in both] == ["all", "distinct", "rank"]
+    assert [axes.get_title(loc="left") for axes in both] == [
+        "title, published",
+        "title, controlled",
+        "",
+    ]
+    values = [lines(axes)[0].get_ydata().tolist() for axes in both]
+    assert values == [[1, 2], [0.4, 0.5], [3, 5]]
+    (alone,) = draw_curves(data, ["published"], panels).axes
+    assert alone.get_ylabel() == "all"
+
+
+def test_the_axis_follows_the_limits_or_starts_at_zero_and_holds_the_data():
+    panels = [panel("published", "all"), panel("controlled", "distinct", limits=[0, 2])]
+    data = assemble((table([10.0, 20.0], [0.4, 0.5]), run()), panels=panels)
+    free, given = draw_curves(data, panels=panels).axes
+    assert free.get_ylim()[0] <= 0
+    assert 20 <= free.get_ylim()[1] < 25
+    assert given.get_ylim() == pytest.approx((-0.06, 2.06))
+
+
+def test_a_reference_is_dotted_beside_the_trained_curve_alone():
+    panels = [panel("controlled", "distinct", reference="gaussian")]
+    data = joined(
+        panels,
+        *(
+            (table([0, 0], [0.4, 0.5]), ranks([1, 2], [True, True], [0.7, 0.8]), run(weights=one))
+            for one in ("trained", "norm_matched.0")
+        ),
+    )
+    (axes,) = draw_curves(data, ["controlled"], panels).axes
+    trained, reference, random = lines(axes)
+    assert reference.get_ydata().tolist() == approx([0.7, 0.8])
+    assert (trained.get_linestyle(), reference.get_linestyle()) == ("-", ":")
+    assert random.get_ydata().tolist() == approx([0.4, 0.5])
+
+
+def test_a_marked_value_is_a_line_across_the_panel():
+    panels = [panel("published", "all", line=0.3)]
+    data = assemble((table([0.1, 0.2]), run()), panels=panels)
+    marked = [
+        line.get_ydata() for line in draw_curves(data, ["published"], panels).axes[0].lines
+        if to_hex(line.get_color()) == to_hex(style.MARK)
+    ]  # fmt: skip
+    assert [list(one) for one in marked] == [[0.3, 0.3]]
+
+
+def test_a_measure_over_depth_and_over_lengths_is_drawn_once_in_each_panel():
+    frame = table([5.0, 6.0]).rename(columns={"all": "count"})
+    panels = [panel("published", "count"), panel("controlled", "count"), BY_LENGTH]
+    data = curves.assemble(
+        {"clusters": [frame], "cluster_length": [lengths({64: [1, 3], 100: [5, 7]})]},
+        [run()],
+        panels,
+        prompt="wiki",
+        controls=(),
+    )
+    published, depth, length = draw_curves(data, panels=panels).axes
+    assert [one.get_ydata().tolist() for one in lines(published)] == [[5, 6]]
+    assert [one.get_ydata().tolist() for one in lines(depth)] == [[5, 6]]
+    (drawn,) = lines(length)
+    assert (drawn.get_xdata().tolist(), drawn.get_ydata().tolist()) == ([64, 100], [2, 6])
+    assert length.get_xlim()[0] == 0
+    assert length.get_xlabel() == "tokens of the prompt"
+
+
+def test_dequantised_weights_are_called_so_in_the_legend():
+    (legend,) = draw_curves(assemble((table([0.1, 0.2]), run("bert")))).legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "BERT, trained (4-bit weights, dequantised)"
+    ]
 
 
 # --- histograms: the numbers
@@ -535,8 +748,8 @@ def test_a_figure_and_its_companion_hold_exactly_what_they_show(tmp_path):
         output,
         data,
         draw,
-        keys=["model", "weights", "series", "layer"],
-        empty=["low", "high"],
+        keys=curves.KEYS,
+        empty=["low", "high", "reference"],
         template=template,
         facts={"title": "mass"},
     )
@@ -565,6 +778,7 @@ def configuration(label="GPT", seeds=1, prompts=2, controls=0, model="gpt"):
     return {
         "models": {
             model: {
+                "source": {"local": "/data/checkpoints"},
                 "weights": ["trained", *(f"norm_matched.{seed}" for seed in range(seeds))],
                 "label": label,
             }
@@ -575,8 +789,33 @@ def configuration(label="GPT", seeds=1, prompts=2, controls=0, model="gpt"):
         },
         "roles": {"focus": model, "second": model},
         "figures": {"prompt": "wiki_1", "baseline": "norm_matched", "draw": "all"},
-        "metrics": {"near_one": 0.9, "histogram_bins": 4},
+        "metrics": {
+            "near_one": 0.9,
+            "histogram_bins": 4,
+            "beta": [1, 2],
+            "energy_drop": 1e-6,
+            "energy_drop_relative": 1e-3,
+            "energy_pairs": 10,
+            "min_cluster_size": 2,
+        },
     }
+
+
+def per_run(name, options, final):
+    """A table of a run, with what the panels of a figure of curves read from it."""
+    if name == "cluster_length":
+        places = [(layer, tokens) for layer in range(3) for tokens in (64, 100)]
+        return pd.DataFrame(
+            [{"layer": layer, "tokens": tokens, "count": tokens / 4} for layer, tokens in places]
+        )
+    frame = table([0.25, 0.5, 0.75], [0.125, 0.375, 0.625], 0.875 if final else None)
+    values = {"published": frame["all"], "controlled": frame["distinct"]}
+    if name == "effective_rank":  # whichever table the others are joined to, it has these
+        frame = frame.assign(gate_sphere_3=True, gaussian_share=0.5)
+    by_depth = [panel for panel in options["panels"] if panel.get("x", "depth") == "depth"]
+    return frame.assign(
+        **{panel["column"]: values[panel["reading"]] for panel in by_depth}
+    ).drop(columns=["all", "distinct"])
 
 
 @pytest.fixture
@@ -585,19 +824,26 @@ def caption(root, tmp_path):
 
     def render(name, config, reading, final=False, change=None):
         real = catalogue.load(root / "workflow/figures.yaml")
-        (figure,) = [one for one in catalogue.chosen(real, config)[0] if one.name == name]
+        metrics = catalogue.load(root / "workflow/metrics.yaml")
+        (figure,) = [one for one in catalogue.chosen(real, metrics, config)[0] if one.name == name]
         facts, options = figure.params, figure.params["options"]
         if figure.entry["draw"] == "curves":
-            norm = 0.875 if final else None
-            frames = [
-                table([0.25, 0.5, 0.75], [0.125, 0.375, 0.625], norm).rename(
-                    columns={"all": options["published"], "distinct": options["controlled"]}
-                )
-                for _ in figure.runs
-            ]
-            columns = {"published": options["published"], "controlled": options["controlled"]}
-            places = {"prompt": facts["prompt"], "controls": facts["controls"]}
-            data = curves.assemble(frames, facts["runs"], **columns, **places)
+            # As scripts/draw_curves.py does.
+            options = captions.filled(options, facts["constants"])
+            trained_as = {
+                one["model"]: one["weights_are"]
+                for one in facts["runs"]
+                if one["weights"] == "trained"
+            }
+            facts = facts | {"options": options, "trained_as": trained_as}
+            data = curves.assemble(
+                {one: [per_run(one, options, final) for _ in figure.runs]
+                 for one in facts["tables"]},
+                facts["runs"],
+                options["panels"],
+                prompt=facts["prompt"],
+                controls=facts["controls"],
+            )  # fmt: skip
         else:
             shares = {(1, "residual"): [0, 5, 5, 30], (1, "final_norm"): [0, 0, 0, 40]}
             table_of_counts = counts(1, final=final, state_counts=shares)
@@ -628,7 +874,14 @@ def as_read(caption):
     return document.astext()
 
 
-FIGURES = ["fig03_mass_near_one", "fig04_histogram_random", "fig05_histogram_trained"]
+# Figure -> what its companion's caption alone says.
+FIGURES = {
+    "fig03_mass_near_one": "distinct token ids",
+    "fig04_histogram_random": "distinct token ids",
+    "fig05_histogram_trained": "distinct token ids",
+    "fig09_cluster_count": "clusters per 100 tokens",
+    "fig10_effective_rank": "points on the sphere",
+}
 
 
 @pytest.mark.parametrize("final", [False, True])
@@ -637,7 +890,7 @@ FIGURES = ["fig03_mass_near_one", "fig04_histogram_random", "fig05_histogram_tra
 def test_a_caption_mentions_the_final_norm_where_there_is_one(caption, name, reading, final):
     text = as_read(caption(name, configuration(), reading, final))
     assert ("final norm" in text) == final
-    assert ("distinct token ids" in text) == (reading == "controlled")
+    assert (FIGURES[name] in text) == (reading == "controlled")
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -703,18 +956,55 @@ def test_two_models_of_one_label_are_two_models(caption):
         return data.assign(value=data["value"].mask(end, 0.0625))
 
     text = as_read(caption("fig03_mass_near_one", config, "published", change=differ))
-    assert "GPT (10 tokens) ends at 0.750 trained and 0.750 random." in text
-    assert "GPT (10 tokens) ends at 0.0625 trained and 0.0625 random." in text
+    same = "from 0.250 to 0.750"
+    assert f"GPT (10 tokens): trained {same}, random {same}." in text
+    other = "from 0.250 to 0.0625"
+    assert f"GPT (10 tokens): trained {other}, random {other}." in text
 
 
 def test_a_caption_states_the_numbers_of_its_csv(caption):
     published = as_read(caption("fig03_mass_near_one", configuration(), "published", final=True))
-    assert "GPT (10 tokens) ends at 0.875 trained and 0.875 random." in published
+    ends = "from 0.250 to 0.875"
+    assert f"GPT (10 tokens): trained {ends}, random {ends}." in published
     companion = as_read(caption("fig03_mass_near_one", configuration(), "controlled", final=True))
-    assert "GPT ends at 0.625 trained and 0.625 random." in companion
+    ends = "from 0.125 to 0.625"
+    assert f"Mass near 1 of distinct pairs: GPT: trained {ends}, random {ends}." in companion
     histogram = as_read(caption("fig05_histogram_trained", configuration(), "published"))
     assert "from 0.400 at layer 0 to 0.750 at layer 1." in histogram
     assert "(40 pairs a layer)" in histogram
+
+
+def test_a_caption_calls_dequantised_weights_so(caption):
+    config = configuration()
+    config["models"]["gpt"]["source"] = {"package": "x", "gguf": "GPT.Q4_1.gguf"}
+    for name in ("fig03_mass_near_one", "fig05_histogram_trained"):
+        for which in ("published", "controlled"):
+            assert "trained (4-bit weights, dequantised)" in as_read(caption(name, config, which))
+
+
+def test_a_caption_says_what_is_drawn_with_the_constants_of_the_configuration(caption):
+    config = configuration()
+    config["metrics"] |= {"near_one": 0.75, "min_cluster_size": 7}
+    assert "is above 0.75, against" in as_read(caption("fig03_mass_near_one", config, "published"))
+    assert "at least 7 tokens" in as_read(caption("fig09_cluster_count", config, "published"))
+
+
+def test_a_caption_of_several_controlled_panels_states_the_numbers_of_each(caption):
+    text = as_read(caption("fig10_effective_rank", configuration(), "controlled"))
+    ends = "GPT: trained from 0.125 to 0.625, random from 0.125 to 0.625."
+    assert f"Effective rank on the sphere: {ends}" in text
+    assert f"Its share of min(n, d): {ends}" in text
+    counted = as_read(caption("fig09_cluster_count", configuration(), "controlled"))
+    assert f"Clusters per 100 tokens: {ends}" in counted
+
+
+def test_constants_are_filled_into_every_text_of_nested_options():
+    options = {"a": "above {near_one:g}", "b": [{"c": "{size} tokens"}, 3, [0, 1]], "d": 0.5}
+    assert captions.filled(options, {"near_one": 0.9, "size": 2, "unused": 1}) == {
+        "a": "above 0.9",
+        "b": [{"c": "2 tokens"}, 3, [0, 1]],
+        "d": 0.5,
+    }
 
 
 def edited(column, where, value):
@@ -734,10 +1024,10 @@ def edited(column, where, value):
     [
         ("fig03_mass_near_one", "published",
          edited("value", "reading == 'published' and weights == 'trained'", 0.0123),
-         "ends at 0.0123 trained and 0.750 random"),
+         "trained from 0.250 to 0.0123, random from 0.250 to 0.750."),
         ("fig03_mass_near_one", "controlled",
          edited("value", "reading == 'controlled' and weights == 'random'", NAN),
-         "ends at 0.625 trained and undefined random"),
+         "trained from 0.125 to 0.625, random from 0.125 to undefined."),
         ("fig05_histogram_trained", "published",
          edited("count", "reading == 'published'", 0), "to 0.00 at layer 1"),
         ("fig05_histogram_trained", "controlled",
