@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from tokensphere import baselines, hashes, models
+from tokensphere import baselines, config, hashes, models, weight_cache
 from tokensphere.harness.errors import UserError
 from tools.stand_in import SCRIPTS
 
@@ -43,16 +43,16 @@ def files(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def draws(monkeypatch) -> list[Path]:
+def draws(monkeypatch) -> list[object]:
     """Count how often weights are drawn."""
-    begun: list[Path] = []
-    write = baselines._write
+    begun: list[object] = []
+    randomise = baselines.randomise
 
-    def counted(part, *arguments):
-        begun.append(part)
-        write(part, *arguments)
+    def counted(model, *arguments):
+        begun.append(model)
+        return randomise(model, *arguments)
 
-    monkeypatch.setattr(baselines, "_write", counted)
+    monkeypatch.setattr(baselines, "randomise", counted)
     return begun
 
 
@@ -173,7 +173,10 @@ def test_a_draw_has_the_same_bytes_in_every_process_with_any_number_of_threads(d
 
 
 def test_a_tensor_that_is_still_the_trained_one_is_refused(checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setitem(baselines.SCHEMES, "norm_matched", lambda trained, random: trained.copy())
+    def draw_nothing(trained, random):
+        return trained.copy()
+
+    monkeypatch.setitem(baselines.SCHEMES, "norm_matched", (draw_nothing, draw_nothing))
     with pytest.raises(RuntimeError, match=r"norm_matched\.0: wte\.weight is still the trained"):
         draw(checkpoint("gpt2"), tmp_path)
 
@@ -185,20 +188,108 @@ def test_an_unknown_scheme_is_refused_before_anything_is_loaded(tmp_path, draws)
     assert not draws
 
 
+# --- the orthogonal scheme
+
+
+def embeddings(model) -> set[str]:
+    """The names of the embedding matrices, by what holds them."""
+    return {
+        f"{name}.weight"
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Embedding)
+    }
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def orthogonal(request, checkpoint, tmp_path_factory):
+    """An orthogonal draw, and the names of its embeddings."""
+    folder = draw(checkpoint(request.param), tmp_path_factory.mktemp("cache"), scheme="orthogonal")
+    return folder, embeddings(models.load(folder, "cpu", "this run"))
+
+
+def test_every_orthogonal_matrix_has_all_singular_values_1(orthogonal):
+    folder, embedded = orthogonal
+    found = {name: one for name, one in matrices(folder).items() if name not in embedded}
+    assert found
+    for name, one in found.items():
+        values = np.linalg.svd(one.reshape(len(one), -1).astype(np.float64), compute_uv=False)
+        # QR in float64 is exact to 1e-15; then each entry is rounded to float32, by at most 2^-24
+        # of itself. That moves a singular value by at most 2^-24 of the Frobenius norm, the root
+        # of how many there are.
+        assert values == pytest.approx(1, abs=2**-24 * np.sqrt(values.size) + 1e-14), name
+
+
+def test_the_embeddings_of_the_orthogonal_scheme_are_small_gaussians(orthogonal):
+    folder, embedded = orthogonal
+    found = matrices(folder)
+    assert embedded <= found.keys()
+    for name in embedded:
+        values = found[name].astype(np.float64).ravel() / 0.02
+        # Five standard errors of a mean (1 / sqrt(n)), a variance (sqrt(2 / n)) and a fourth
+        # moment (sqrt(96 / n)).
+        assert abs(values.mean()) < 5 / np.sqrt(values.size), name
+        assert abs((values**2).mean() - 1) < 5 * np.sqrt(2 / values.size), name
+        assert abs((values**4).mean() - 3) < 5 * np.sqrt(96 / values.size), name
+
+
+def test_norms_and_biases_of_the_orthogonal_scheme_are_plain(orthogonal):
+    folder, _ = orthogonal
+    flat = {name: one for name, one in tensors(folder).items() if one.ndim < 2}
+    assert flat
+    for name, one in flat.items():
+        gain = NORM.search(name) and name.endswith("weight")
+        assert (one == (1 if gain else 0)).all(), name
+
+
+def test_orthogonal_draws_are_uniform():
+    # LAPACK's Q as it is has a trace that is negative on average: only the sign fix makes it even.
+    random = np.random.default_rng(0)
+    size, draws = 3, 4000
+    template = np.zeros((size, size), dtype=np.float32)
+    traces = np.array([np.trace(baselines.orthogonal(template, random)) for _ in range(draws)])
+    # tr Q of a Haar orthogonal matrix: mean 0, variance 1 (five standard errors; the fourth
+    # moment is at most 3, as of a Gaussian).
+    assert abs(traces.mean()) < 5 / np.sqrt(draws)
+    assert abs((traces**2).mean() - 1) < 5 * np.sqrt(2 / draws)
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (7, 3), (5, 5), (4, 2, 3), (2, 3, 5), (1, 6)])
+def test_a_tensor_of_any_shape_is_a_matrix_of_its_first_axis_against_the_others(shape):
+    drawn = baselines.orthogonal(np.zeros(shape, np.float32), np.random.default_rng(0))
+    assert (drawn.shape, drawn.dtype) == (shape, np.float32)
+    matrix = drawn.reshape(shape[0], -1).astype(np.float64)
+    small = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    # Each entry of the product sums roundings of unit vectors: 2 x 2^-24 at most.
+    assert small @ small.T == pytest.approx(np.eye(len(small)), abs=2**-23)
+
+
+def test_schemes_of_the_library_and_of_the_configuration_are_the_same():
+    assert tuple(baselines.SCHEMES) == config.SCHEMES
+
+
+@pytest.mark.parametrize("scheme", list(baselines.SCHEMES))
+def test_every_scheme_draws_apart_from_the_others_with_the_same_seed(checkpoint, tmp_path, scheme):
+    other = next(one for one in baselines.SCHEMES if one != scheme)
+    one, two = (matrices(draw(checkpoint("gpt2"), tmp_path, scheme=s)) for s in (scheme, other))
+    for name, drawn in one.items():
+        correlation = np.corrcoef(drawn.ravel(), two[name].ravel())[0, 1]
+        assert abs(correlation) < 5 / np.sqrt(drawn.size), name  # as above
+
+
 # --- the cache
 
 
 def test_the_manifest_names_source_scheme_seed_files_and_both_norms(checkpoint, tmp_path):
     folder = checkpoint("gpt2")
     place = draw(folder, tmp_path, seed=7)
-    manifest = json.loads((place / baselines.MANIFEST).read_text())
+    manifest = json.loads((place / weight_cache.MANIFEST).read_text())
     assert {key: manifest[key] for key in ("source", "scheme", "seed")} == {
         "source": "sha256:source",
         "scheme": "norm_matched",
         "seed": 7,
     }
     assert manifest["files"] == {
-        name: sha for name, sha in files(place).items() if name != baselines.MANIFEST
+        name: sha for name, sha in files(place).items() if name != weight_cache.MANIFEST
     }
     assert set(manifest["files"]) >= {"config.json", "model.safetensors", "tokenizer.json"}
     stated = {one.pop("tensor"): one for one in manifest["tensors"]}
@@ -221,8 +312,8 @@ def test_a_weight_set_is_drawn_once(checkpoint, tmp_path, draws):
 
 def test_source_scheme_seed_and_code_each_decide_the_place(checkpoint, tmp_path, monkeypatch):
     folder = checkpoint("gpt2")
-    monkeypatch.setitem(baselines.SCHEMES, "other", baselines.norm_matched)
-    monkeypatch.setattr(baselines, "_write", lambda part, *_: part.mkdir())
+    monkeypatch.setitem(baselines.SCHEMES, "other", baselines.SCHEMES["norm_matched"])
+    monkeypatch.setattr(baselines, "randomise", lambda *_: [])
 
     def place(source="a", scheme="norm_matched", seed=0):
         return baselines.ensure(
@@ -244,14 +335,14 @@ def say(path):
     with open(path, "a") as file:
         file.write("x")
 
-write = baselines._write
+randomise = baselines.randomise
 def slowly(*arguments):
     say(drawn)
     for _ in range(6000):  # until the other process, too, is about to ask for these weights
         if arrived.stat().st_size < 2:
             time.sleep(0.01)
-    write(*arguments)
-baselines._write = slowly
+    return randomise(*arguments)
+baselines.randomise = slowly
 
 say(arrived)
 print(baselines.ensure(
@@ -266,7 +357,7 @@ def test_two_processes_that_need_a_weight_set_at_once_draw_it_once(checkpoint, t
     places = [process.communicate()[0].strip() for process in running]
     assert [process.returncode for process in running] == [0, 0]
     assert places[0] == places[1]
-    assert baselines.is_complete(Path(places[0]), hashes.Cache(""))
+    assert weight_cache.is_complete(Path(places[0]), hashes.Cache(""))
     assert (tmp_path / "drawn").read_text() == "x"
 
 
@@ -294,7 +385,7 @@ def test_what_a_killed_writer_left_is_never_taken_for_complete(checkpoint, tmp_p
 
     place = draw(folder, cache)
     assert len(draws) == 1
-    assert baselines.is_complete(place, hashes.Cache(""))
+    assert weight_cache.is_complete(place, hashes.Cache(""))
     assert [path for path in cache.iterdir() if path.is_dir()] == [place]
 
 
@@ -312,6 +403,7 @@ def flip_last_byte(path: Path) -> None:
         ("config.json", Path.unlink),
         ("manifest.json", lambda path: path.write_text(path.read_text()[:100])),
         ("manifest.json", Path.unlink),
+        ("surplus.safetensors", lambda path: path.write_text("left by another writer")),
     ],
 )
 def test_a_damaged_cached_file_is_drawn_again(name, damage, checkpoint, tmp_path, draws):
