@@ -168,7 +168,9 @@ def test_a_value_that_is_given_stays(mine, schema):
     assert complete["figures"]["draw"] == ["fig03_mass_near_one"]
 
 
-@pytest.mark.parametrize("weights", ["trained", "norm_matched.0", "norm_matched.10", "orthogonal.3"])
+@pytest.mark.parametrize(
+    "weights", ["trained", "norm_matched.0", "norm_matched.10", "orthogonal.3"]
+)
 def test_weight_sets_are_trained_or_a_scheme_and_a_seed(mine, schema, weights):
     mine["models"]["bert"]["weights"] = [weights]
     config.check(mine, schema, FIGURES, "my.yaml")

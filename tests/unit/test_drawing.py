@@ -813,9 +813,9 @@ def per_run(name, options, final):
     if name == "effective_rank":  # whichever table the others are joined to, it has these
         frame = frame.assign(gate_sphere_3=True, gaussian_share=0.5)
     by_depth = [panel for panel in options["panels"] if panel.get("x", "depth") == "depth"]
-    return frame.assign(
-        **{panel["column"]: values[panel["reading"]] for panel in by_depth}
-    ).drop(columns=["all", "distinct"])
+    return frame.assign(**{panel["column"]: values[panel["reading"]] for panel in by_depth}).drop(
+        columns=["all", "distinct"]
+    )
 
 
 @pytest.fixture

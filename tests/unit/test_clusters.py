@@ -1,0 +1,298 @@
+"""Clusters: cosine distances and HDBSCAN labels, against loops and scikit-learn's HDBSCAN."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hdbscan import HDBSCAN
+from scipy.cluster.hierarchy import cophenet
+from sklearn import cluster
+from sklearn.cluster._hdbscan import _tree
+
+from tokensphere import clusters, sphere
+
+# An inner product of unit vectors in float64, summed in another order.
+ROUNDING = 1e-14
+
+
+def partition(labels):
+    """The clusters as sets of tokens: what they are numbered does not matter."""
+    return {frozenset(np.flatnonzero(labels == label)) for label in set(labels) - {-1}}
+
+
+KINDS = ("random", "clumps", "repeated", "grid")
+
+
+def draw(seed):
+    """Draw tokens: generic ones, clumps, repeated tokens, and vectors of -1, 0 and 1."""
+    random = np.random.default_rng(seed)
+    tokens, width = int(random.integers(4, 60)), int(random.integers(2, 16))
+    match KINDS[seed % len(KINDS)]:
+        case "random":
+            return random.normal(size=(tokens, width))
+        case "clumps":
+            centres = random.normal(size=(5, width))[random.integers(5, size=tokens)]
+            return centres + 0.1 * random.normal(size=(tokens, width))
+        case "repeated":
+            kinds = max(3, tokens // 3)
+            return random.normal(size=(kinds, width))[random.integers(kinds, size=tokens)]
+        case _:
+            states = random.integers(-1, 2, size=(tokens, width)).astype(float)
+            states[~states.any(axis=1), 0] = 1
+            return states
+
+
+def points_of(seed):
+    return sphere.project(draw(seed))
+
+
+def tight(centres, each=4, spread=1e-3, seed=0):
+    """Tight clusters around centres."""
+    random = np.random.default_rng(seed)
+    centres = np.repeat(np.asarray(centres, dtype=float), each, axis=0)
+    return sphere.project(centres + spread * random.normal(size=centres.shape))
+
+
+# --- distances
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_distances_are_one_minus_the_cosine_of_each_pair(seed):
+    states = draw(seed)
+    expected = [
+        [0.0 if i == j else 1 - x @ y / np.linalg.norm(x) / np.linalg.norm(y)
+         for j, y in enumerate(states)]
+        for i, x in enumerate(states)
+    ]  # fmt: skip
+    found = clusters.cosine_distances(sphere.project(states))
+    assert found == pytest.approx(np.array(expected), abs=ROUNDING)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_distances_are_symmetric_not_negative_and_zero_on_the_diagonal(seed):
+    found = clusters.cosine_distances(points_of(seed))
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, found.T)
+    assert (np.diagonal(found) == 0).all()
+    assert found.min() >= 0
+    assert found.max() <= 2
+
+
+def test_opposite_tokens_are_2_apart_and_coincident_ones_0():
+    points = sphere.project([[0.3, 0.4], [-3.0, -4.0], [30.0, 40.0]])
+    expected = [[0, 2, 0], [2, 0, 2], [0, 2, 0]]
+    assert clusters.cosine_distances(points) == pytest.approx(np.array(expected), abs=ROUNDING)
+
+
+def test_distances_of_tokens_that_nearly_coincide_keep_their_digits():
+    # In float32 the distance 5e-9 would be 0 or 6e-8.
+    points = sphere.project([[1.0, 0.0], [1.0, 1e-4]])
+    assert clusters.cosine_distances(points)[0, 1] == pytest.approx(5e-9, rel=1e-6)
+
+
+# --- labels, beside scikit-learn's
+
+SEEDS = range(200)
+
+
+def fits(points):
+    """HDBSCAN of both packages on the same distances; scikit-learn counts a token itself."""
+    distances = clusters.cosine_distances(points)
+    theirs = cluster.HDBSCAN(min_cluster_size=2, min_samples=3, metric="precomputed", copy=True)
+    ours = HDBSCAN(min_cluster_size=2, metric="precomputed")
+    return ours.fit(distances.copy()), theirs.fit(distances.copy())
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return {seed: fits(points_of(seed)) for seed in SEEDS}
+
+
+def merges(fit):
+    """The merges of a fit: two clusters, the height, the size."""
+    if isinstance(fit, HDBSCAN):
+        return fit.single_linkage_tree_.to_numpy()
+    return np.array(fit._single_linkage_tree_.tolist())
+
+
+def test_labels_are_those_of_the_package(fitted):
+    for seed, (ours, _) in fitted.items():
+        np.testing.assert_array_equal(clusters.hdbscan_labels(points_of(seed)), ours.labels_)
+
+
+def test_labels_are_scikit_learns_where_both_merge_in_the_same_order(fitted):
+    # Merges of equal height have no order: each package sorts them as NumPy happens to, and so
+    # may join A and B before C, or B and C before A. Such ties are common even in generic clouds,
+    # since a token's core distance is the height of several edges. All else is the same:
+    alike = 0
+    for seed, (ours, theirs) in fitted.items():
+        # (1) the heights at which any two tokens are joined are equal to the last bit,
+        np.testing.assert_array_equal(cophenet(merges(ours)), cophenet(merges(theirs)), str(seed))
+        # (2) from the same merges scikit-learn takes the same clusters,
+        tree = np.array([tuple(row) for row in merges(ours)], dtype=_tree.HIERARCHY_dtype)
+        labels, _ = _tree.tree_to_labels(tree, 2)
+        assert partition(labels) == partition(ours.labels_), seed
+        # (3) and without ties the labels are its labels.
+        heights = merges(ours)[:, 2]
+        if len(set(heights)) == len(heights):
+            alike += 1
+            assert partition(theirs.labels_) == partition(ours.labels_), seed
+    assert alike
+
+
+def test_labels_are_mostly_scikit_learns(fitted):
+    # Ties decide the rest (above). Clumps are far apart: there no tie matters.
+    same = {seed: partition(one.labels_) == partition(two.labels_)
+            for seed, (one, two) in fitted.items()}  # fmt: skip
+    assert all(same[seed] for seed in SEEDS if KINDS[seed % len(KINDS)] == "clumps")
+    assert sum(same.values()) > len(SEEDS) / 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_points_are_left_as_they_were(seed):
+    points = points_of(seed)
+    copy = points.copy()
+    clusters.hdbscan_labels(points)
+    np.testing.assert_array_equal(points, copy)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_labels_are_the_same_each_time(seed):
+    points = points_of(seed)
+    np.testing.assert_array_equal(clusters.hdbscan_labels(points), clusters.hdbscan_labels(points))
+
+
+# --- labels of clear clouds
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+@pytest.mark.parametrize("size", [2, 4])
+def test_tight_clusters_far_apart_are_found(k, size):
+    points = tight(np.eye(6)[:k], each=size + 2)
+    labels = clusters.hdbscan_labels(points, size)
+    groups = {frozenset(range(i * (size + 2), (i + 1) * (size + 2))) for i in range(k)}
+    found = partition(labels)
+    # At the smallest size a tight cluster may be split further, never across centres.
+    assert all(any(one <= group for group in groups) for one in found)
+    if size > 2:
+        assert found == groups
+
+
+def test_the_smallest_cluster_is_as_asked():
+    points = tight(np.eye(4)[:3], each=4)
+    assert len(partition(clusters.hdbscan_labels(points, 3))) == 3
+    assert partition(clusters.hdbscan_labels(points, 5)) == set()
+
+
+@given(st.integers(0, 10**6))
+def test_clear_clusters_do_not_depend_on_the_order_of_tokens(seed):
+    random = np.random.default_rng(seed)
+    points = tight(np.eye(5)[:3], each=7, spread=0.05, seed=seed)
+    order = random.permutation(len(points))
+    once = partition(clusters.hdbscan_labels(points, 5))
+    again = partition(clusters.hdbscan_labels(points[order], 5))
+    assert {frozenset(order[list(one)]) for one in again} == once
+    assert len(once) == 3
+
+
+@given(st.integers(0, 10**6))
+def test_clusters_do_not_depend_on_rotation_or_length(seed):
+    random = np.random.default_rng(seed)
+    points = tight(np.eye(5)[:3], each=7, spread=0.05, seed=seed)
+    rotation, _ = np.linalg.qr(random.normal(size=(5, 5)))
+    other = sphere.project(points @ rotation * 10.0 ** random.uniform(-3, 3, (len(points), 1)))
+    once, again = (clusters.hdbscan_labels(one, 5) for one in (points, other))
+    assert partition(once) == partition(again)
+
+
+# --- poor clouds
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 3, 10])
+def test_coincident_tokens_are_in_no_cluster(tokens):
+    # One cloud is no cluster among others: HDBSCAN allows no single cluster by default.
+    labels = clusters.hdbscan_labels(np.tile([0.6, 0.8], (tokens, 1)))
+    assert labels.tolist() == [-1] * tokens
+
+
+def test_no_token_at_all():
+    assert clusters.hdbscan_labels(np.zeros((0, 3))).tolist() == []
+
+
+def test_orthogonal_tokens_are_in_no_cluster():
+    assert clusters.hdbscan_labels(np.eye(6)).tolist() == [-1] * 6
+
+
+@pytest.mark.parametrize("where", [0, 5, 11])
+def test_a_token_without_direction_is_in_no_cluster_and_moves_no_other(where):
+    points = tight(np.eye(4)[:3])
+    without = clusters.hdbscan_labels(points)
+    labels = clusters.hdbscan_labels(np.insert(points, where, np.nan, axis=0))
+    assert labels[where] == -1
+    np.testing.assert_array_equal(np.delete(labels, where), without)
+    assert set(without) - {-1}
+
+
+def test_too_few_tokens_with_a_direction_are_in_no_cluster():
+    points = np.full((6, 2), np.nan)
+    points[:2] = [0.6, 0.8]
+    assert clusters.hdbscan_labels(points).tolist() == [-1] * 6
+
+
+def test_tokens_that_have_no_direction_at_all_are_in_no_cluster():
+    points = sphere.project(np.zeros((4, 3)))
+    assert clusters.hdbscan_labels(points).tolist() == [-1] * 4
+
+
+# --- summaries
+
+
+@pytest.mark.parametrize(
+    "labels, count, clustered, largest",
+    [
+        ([0, 0, 1, 1, 1, -1, -1, -1], 2, 5, 3),
+        ([-1, -1, -1], 0, 0, 0),
+        ([0, 0, 0, 0], 1, 4, 4),
+        ([-1], 0, 0, 0),
+        ([2, 2, 0, 0, 1, 1, -1, 2], 3, 7, 3),
+    ],
+)
+def test_a_summary_counts_clusters_and_their_members(labels, count, clustered, largest):
+    n = len(labels)
+    assert clusters.summarise(np.array(labels)) == {
+        "n_tokens": n,
+        "count": count,
+        "membership": clustered / n,
+        "largest": largest,
+        "count_per_100_tokens": pytest.approx(100 * count / n, rel=1e-15),
+    }
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_summary_of_real_labels_agrees_with_loops(seed):
+    labels = clusters.hdbscan_labels(points_of(seed))
+    found = partition(labels)
+    row = clusters.summarise(labels)
+    assert row["count"] == len(found)
+    assert row["membership"] == sum(map(len, found)) / len(labels)
+    assert row["largest"] == max(map(len, found), default=0)
+
+
+# --- lengths
+
+
+@pytest.mark.parametrize(
+    "tokens, lengths",
+    [
+        (3, [3]),
+        (63, [63]),
+        (64, [64]),
+        (65, [64, 65]),
+        (128, [64, 128]),
+        (264, [64, 128, 256, 264]),
+        (512, [64, 128, 256, 512]),
+        (1024, [64, 128, 256, 512, 1024]),
+    ],
+)
+def test_clusters_are_counted_on_doubled_lengths_and_on_all_tokens(tokens, lengths):
+    assert clusters.prefix_lengths(tokens) == lengths
