@@ -116,11 +116,13 @@ def largest_falls(
     -------
     list of (i, j, change)
         i < j; the change of the energy by this pair, both orders of it together, smallest
-        (most negative) first; equal ones by i, then j.
+        (most negative) first; equal ones by i, then j. A pair with a token that has no direction
+        in one of the states has no change and is left out.
     """
     tokens = len(before)
     first, second = np.triu_indices(tokens, k=1)
     change = np.exp(beta * after[first, second]) - np.exp(beta * before[first, second])
     change /= beta * tokens**2
-    chosen = np.argsort(change, kind="stable")[:most]
+    defined = np.count_nonzero(~np.isnan(change))
+    chosen = np.argsort(change, kind="stable")[: min(most, defined)]  # NaN is sorted to the end
     return [(int(first[k]), int(second[k]), float(change[k])) for k in chosen]

@@ -270,12 +270,13 @@ def test_the_falls_of_all_pairs_add_up_to_the_change_of_the_energy():
     assert sum(pair[2] for pair in every) == approx(change)
 
 
-def test_a_pair_without_direction_stands_last():
-    before = np.ones((3, 3))
-    after = gram([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
-    found = energy.largest_falls(before, after, 1, 3)
-    assert found[0][:2] == (0, 2)
-    assert [math.isnan(pair[2]) for pair in found] == [False, True, True]
+def test_a_pair_without_direction_has_no_fall():
+    whole, broken = np.ones((3, 3)), gram([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
+    for before, after in ((whole, broken), (broken, whole)):
+        (only,) = energy.largest_falls(before, after, 1, 3)
+        assert only[:2] == (0, 2)
+        assert abs(only[2]) == approx((math.e - 1) / 9)
+    assert energy.largest_falls(whole, gram(np.zeros((3, 2))), 1, 3) == []
 
 
 def test_the_matrices_are_left_as_they_were():
