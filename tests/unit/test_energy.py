@@ -1,6 +1,7 @@
 """Interaction energy, against double loops, closed forms, known values and poor clouds."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -146,7 +147,7 @@ def test_equally_spaced_points_reach_the_energy_of_the_uniform_circle(reference)
     # The uniform measure is the global minimum, and the sum is a trapezoid rule of a periodic
     # analytic function: what is left falls faster than any power until rounding.
     assert all(one > -entry["tolerance"] for one in excess)
-    assert all(later < earlier / 2 for earlier, later in zip(excess[:4], excess[1:4], strict=False))
+    assert all(later < earlier / 2 for earlier, later in pairwise(excess[:4]))
     assert excess[-1] == pytest.approx(0, abs=entry["tolerance"])
     assert uniform == pytest.approx(i0(beta) / (2 * beta), abs=entry["tolerance"])
     assert energy.energy(gram(np.ones((7, 2))), beta) == pytest.approx(dirac, abs=1e-9)

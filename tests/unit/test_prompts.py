@@ -1,9 +1,12 @@
 """Prompts: a text is fed as it was written, or refused with what to mend."""
 
 import hashlib
+import re
+import sys
 import unicodedata
 
 import pytest
+import yaml
 from tokenizers import decoders
 
 from tokensphere import prompts
@@ -89,6 +92,131 @@ def test_the_prompts_that_ship_are_well_formed(root):
         assert text == text.strip()
         assert unicodedata.is_normalized("NFC", text)
         assert not [c for c in text if unicodedata.category(c) == "Cc" and c not in "\n\t"]
+
+
+SENTENCE = re.compile(r"[^.!?;:]+[.!?;:]")
+
+
+def shipped(root, name):
+    return prompts.read(root / f"config/prompts/{name}.txt", "here")
+
+
+def test_no_sentence_stands_in_two_prompts_or_twice_in_one(root):
+    names = sorted(path.stem for path in (root / "config/prompts").glob("*.txt"))
+    sentences = [
+        " ".join(sentence.lower().split())
+        for name in names
+        if name != "repeated_tokens"
+        for sentence in SENTENCE.findall(shipped(root, name))
+    ]
+    long = [one for one in sentences if len(one.split()) > 3]
+    assert len(long) > 100
+    assert len(long) == len(set(long))
+
+
+def test_the_control_for_position_is_one_piece_repeated(root):
+    assert set(shipped(root, "repeated_tokens").split(" ")) == {"."}
+
+
+def test_the_french_prompt_is_written_as_french_is(root):
+    text = shipped(root, "camus_letranger")
+    assert {"é", "è", "ê", "à"} & set(text) >= {"é", "à"}
+    assert text.count("«") == text.count("»") > 0
+    assert text.count("« ") == text.count(" »") == text.count("«")
+    assert not {'"', "“", "”"} & set(text)
+
+
+def test_the_latex_prompt_is_latex(root):
+    text = shipped(root, "latex_monograph")
+    begun = re.findall(r"\\begin\{(\w+)\}", text)
+    assert {"definition", "lemma", "proof", "equation"} <= set(begun)
+    assert sorted(begun) == sorted(re.findall(r"\\end\{(\w+)\}", text))
+    assert text.count("{") == text.count("}")
+    assert text.count(r"\[") == text.count(r"\]") >= 2  # displayed
+    assert text.count("$") % 2 == 0
+    assert re.findall(r"\\eqref\{(\w+)\}", text) == re.findall(r"\\label\{(\w+)\}", text)
+
+
+def test_a_letter_of_1861_is_dated_and_signed(root):
+    assert "1861" in shipped(root, "sullivan_ballou").splitlines()[0]
+
+
+# --- the source of a module
+
+SOURCE = "first = 1\nsecond = 'é'\n\n\nfifth = 5\n"
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package whose modules must not be imported."""
+    folder = tmp_path / "site" / "code_of_mine"
+    (folder / "inner").mkdir(parents=True)
+    for name in ("__init__.py", "inner/__init__.py"):
+        (folder / name).write_text("raise RuntimeError('imported')")
+    (folder / "module.py").write_text(SOURCE, encoding="utf-8")
+    (folder / "inner" / "deep.py").write_text(SOURCE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    return folder
+
+
+@pytest.mark.parametrize("module", ["code_of_mine.module", "code_of_mine.inner.deep"])
+@pytest.mark.parametrize(
+    "lines, text",
+    [("1-2", "first = 1\nsecond = 'é'"), ("2-2", "second = 'é'"), ("4-5", "\nfifth = 5")],
+)
+def test_lines_of_a_module_are_read_without_importing_it(package, module, lines, text):
+    assert prompts.read_module(module, lines, prompts.sha256(text), "here") == text
+    assert not {"code_of_mine", module} & sys.modules.keys()
+
+
+def module_refusal(module, lines="1-2", sha="0" * 64):
+    with pytest.raises(UserError) as caught:
+        prompts.read_module(module, lines, sha, "config: prompts.code")
+    assert caught.value.where == "config: prompts.code"
+    return caught.value
+
+
+def test_another_text_than_the_one_stated_is_refused_with_what_to_do(package):
+    error = module_refusal("code_of_mine.module")
+    assert error.what == (
+        "lines 1-2 of code_of_mine.module are another text than the one with sha256 000000000000…"
+    )
+    assert "install the version that requirements.lock names" in error.hint
+    assert prompts.sha256("first = 1\nsecond = 'é'") in error.hint
+
+
+@pytest.mark.parametrize("lines", ["1-1", "1-3", "2-2"])
+def test_other_lines_are_another_text(package, lines):
+    module_refusal("code_of_mine.module", lines, prompts.sha256("first = 1\nsecond = 'é'"))
+
+
+def test_a_missing_package_is_refused_with_the_command():
+    error = module_refusal("no_such_package.module")
+    assert error.what == "the Python package 'no_such_package' is not installed here"
+    assert error.hint == "pip install no_such_package"
+
+
+@pytest.mark.parametrize("module", ["code_of_mine.absent", "code_of_mine.inner"])
+def test_a_missing_module_is_refused(package, module):
+    error = module_refusal(module)
+    assert error.what == f"'code_of_mine' has no module {module!r}"
+
+
+def test_an_entry_is_read_from_its_file_or_its_module(package, file):
+    text = "first = 1"
+    entry = {"module": "code_of_mine.module", "lines": "1-1", "sha256": prompts.sha256(text)}
+    assert prompts.load(entry | {"control": False}, "here") == text
+    assert prompts.load({"file": str(file(b"one\n"))}, "here") == "one"
+
+
+def test_the_code_prompt_of_the_default_configuration_is_in_the_locked_package(root):
+    entries = yaml.safe_load((root / "config/config.yaml").read_text())["prompts"]
+    modules = [entry for entry in entries.values() if "module" in entry]
+    assert modules
+    for entry in modules:
+        text = prompts.load(entry, "here")
+        assert len(text.splitlines()) > 10
+        assert text == text.strip("\n")
 
 
 # --- tokens

@@ -83,6 +83,74 @@ def test_the_size_of_all_weight_files_counts(folder):
     assert sources.weights_mb(folder) == 2
 
 
+@pytest.fixture
+def gguf(tmp_path, monkeypatch):
+    """A package with two GGUF files that must not be imported."""
+    package = tmp_path / "site" / "weights_of_mine"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    (package / "small.Q4_1.gguf").write_bytes(b"GGUF small")
+    (package / "large.gguf").write_bytes(b"GGUF large")
+    (package / "notes.txt").write_text("no weights")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    return package
+
+
+def test_a_gguf_file_of_a_package_is_found_without_importing_it(gguf):
+    source = {"package": "weights_of_mine", "gguf": "small.Q4_1.gguf"}
+    assert sources.locate(source, "here") == gguf / "small.Q4_1.gguf"
+    assert sources.describe(source) == "Python package weights_of_mine, file small.Q4_1.gguf"
+
+
+def test_a_gguf_file_is_its_own_identity_wherever_it_lies(gguf, tmp_path, identify):
+    file = gguf / "small.Q4_1.gguf"
+    assert sources.file_hashes(file, hashes.Cache("")) == {file.name: hashes.of_file(file)}
+    before = identify(file)
+    shutil.copytree(gguf, tmp_path / "moved")
+    assert identify(tmp_path / "moved" / file.name) == before
+    assert identify(gguf / "large.gguf") != before
+    file.write_bytes(b"GGUF other")
+    assert identify(file) != before
+
+
+def test_a_gguf_file_needs_room_for_its_weights_as_they_are_loaded(gguf):
+    # Four bits become 32.
+    (gguf / "large.gguf").write_bytes(b"\0" * 1_500_000)
+    assert sources.weights_mb(gguf / "large.gguf") == 12
+
+
+@pytest.mark.parametrize("name", ["absent.gguf", "notes.txt", "absent.txt", "small.Q4_1"])
+def test_a_missing_gguf_file_is_refused_with_those_that_are_there(gguf, name):
+    what, hint = refusal({"package": "weights_of_mine", "gguf": name})
+    assert what == f"the package holds no GGUF file {name!r}"
+    assert hint == "GGUF files there: large.gguf, small.Q4_1.gguf"
+
+
+def test_a_package_without_any_gguf_file_says_so():
+    _, hint = refusal({"package": "json", "gguf": "model.gguf"})
+    assert hint == "GGUF files there: none"
+
+
+def test_the_package_of_a_gguf_file_must_be_installed():
+    what, _ = refusal({"package": "no_such_package", "gguf": "model.gguf"})
+    assert what == "the Python package 'no_such_package' is not installed here"
+
+
+@pytest.mark.parametrize(
+    "source, words",
+    [
+        ({"local": "/data/Q4_1.gguf"}, "trained"),
+        ({"package": "x", "path": "Q4_1"}, "trained"),
+        ({"package": "x", "gguf": "m.Q4_1.gguf"}, "trained (4-bit weights, dequantised)"),
+        ({"package": "x", "gguf": "m-Q8_0.gguf"}, "trained (8-bit weights, dequantised)"),
+        ({"package": "x", "gguf": "m-IQ2_XS.gguf"}, "trained (2-bit weights, dequantised)"),
+        ({"package": "x", "gguf": "m.f16.gguf"}, "trained"),
+    ],
+)
+def test_quantised_weights_are_called_so(source, words):
+    assert sources.honest_weights(source) == words
+
+
 def test_a_source_is_described_in_words():
     assert sources.describe({"package": "a", "path": "b"}) == "Python package a, folder b"
     assert sources.describe({"local": "/data/mine"}) == "local folder /data/mine"

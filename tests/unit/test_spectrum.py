@@ -1,4 +1,4 @@
-"""Effective rank, against the definition by eigenvalues, closed forms, known values, poor clouds."""
+"""Effective rank, against eigenvalues, closed forms, known values and poor clouds."""
 
 import math
 
