@@ -1,0 +1,64 @@
+"""The prompts that ship, under the tokenizers of the models that ship."""
+
+import pytest
+import transformers
+import yaml
+
+from tokensphere import models, prompts, sources
+from tools import checkpoints
+
+# The token counts of the study's prompts, as texts of the same kind and length should have.
+COUNTS = {
+    "short_heterogeneous": 23,
+    "wiki_paragraph": 450,
+    "sullivan_ballou": 489,
+    "paper_excerpt": 306,
+    "homer_iliad": 512,
+    "hdbscan_code": 438,
+    "camus_letranger": 512,
+    "latex_monograph": 496,
+    "repeated_tokens": 264,
+}
+MOST = 512
+
+
+@pytest.fixture(scope="session")
+def config():
+    root = checkpoints.PROMPTS.parents[1]
+    return yaml.safe_load((root / "config/config.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="session")
+def texts(config):
+    read = {path.stem: prompts.read(path, "here") for path in checkpoints.PROMPTS.glob("*.txt")}
+    entry = config["prompts"]["hdbscan_code"]
+    return read | {"hdbscan_code": prompts.load(entry, "here")}
+
+
+@pytest.fixture(scope="session", params=["smollm2", "minilm"])
+def tokenizer(request, config):
+    """Byte-level BPE out of a GGUF file (seconds to load: once a session), or WordPiece."""
+    place = sources.locate(config["models"][request.param]["source"], "here")
+    if place.suffix != sources.GGUF:
+        return models.load_tokenizer(place)
+    return transformers.AutoTokenizer.from_pretrained(
+        place.parent, gguf_file=place.name, local_files_only=True
+    )
+
+
+def test_every_text_has_a_count(texts):
+    assert texts.keys() == COUNTS.keys()
+
+
+@pytest.mark.parametrize("name", list(COUNTS))
+def test_a_text_is_within_10_percent_of_its_count_and_is_fed_whole(tokenizer, texts, name):
+    tokens = prompts.tokenize(tokenizer, texts[name], MOST, "here")
+    assert not tokens.truncated
+    assert 0.9 * COUNTS[name] <= len(tokens.ids) <= 1.1 * COUNTS[name]
+
+
+def test_the_control_is_one_token_repeated(tokenizer, texts):
+    tokens = prompts.tokenize(tokenizer, texts["repeated_tokens"], MOST, "here")
+    own = [token for token, special in zip(tokens.ids, tokens.special, strict=True) if not special]
+    # The first has no space before it, which a byte-level tokenizer sees.
+    assert len(set(own[1:])) == 1
