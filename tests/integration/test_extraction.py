@@ -24,7 +24,7 @@ import transformers
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from tokensphere import extraction, hashes, models, prompts, sources, store
-from tools import checkpoints
+from tools import checkpoints, quantised
 from tools.stand_in import SCRIPTS, snakemake_object
 
 THREADS = 2
@@ -331,6 +331,7 @@ def test_a_store_says_everything_about_its_run(checkpoint, tmp_path, monkeypatch
         "schema": store.SCHEMA,
         "model": "tiny",
         "weights": "trained",
+        "weights_are": "trained",
         "scheme": "trained",
         "prompt": "night",
         "source": f"local folder {folder}",
@@ -367,12 +368,36 @@ def test_a_random_run_carries_its_seed_and_the_hashes_of_the_drawn_files(
     with store.Activations("results/run.zarr.zip") as activations:
         attributes = activations.attributes
     assert (attributes["scheme"], attributes["seed"]) == ("norm_matched", 3)
+    assert attributes["weights_are"] == "random"
     (drawn,) = Path("cache/weights").glob("*/model.safetensors")
     recorded = attributes["files_sha256"]["model.safetensors"]
     assert recorded == hashes.of_file(drawn) != hashes.of_file(folder / "model.safetensors")
     record = json.loads(Path("results/records/extract/tiny/norm_matched.3/night.json").read_text())
     assert record["deterministic"]["seeds"] == {"weights": 3}
     assert record["run"]["device"] == "cpu"
+
+
+@pytest.mark.parametrize("weights", ["trained", "orthogonal.0"])
+def test_a_gguf_file_is_run_and_called_what_it_is(checkpoint, tmp_path, monkeypatch, weights):
+    monkeypatch.chdir(tmp_path)
+    package = tmp_path / "site" / "weights_of_mine"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    file = quantised.write(package / "tiny.Q4_1.gguf", checkpoint("gpt2"))
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    job = extract_job(file, weights)
+    job.params.where["source"] = {"package": "weights_of_mine", "gguf": file.name}
+    run_extract(job)
+    with store.Activations("results/run.zarr.zip") as activations:
+        attributes = activations.attributes
+    assert attributes["source"] == f"Python package weights_of_mine, file {file.name}"
+    said = {"trained": "trained (4-bit weights, dequantised)", "orthogonal.0": "random"}
+    assert attributes["weights_are"] == said[weights]
+    assert attributes["architecture"] == "llama"
+    # The hashes are of the files that were run: the dequantised ones, or those drawn from them.
+    held = [hashes.of_file(path) for path in Path("cache/weights").glob("*/model.safetensors")]
+    assert len(held) == (1 if weights == "trained" else 2)
+    assert attributes["files_sha256"]["model.safetensors"] in held
 
 
 def test_a_checkpoint_that_changed_since_the_run_was_planned_is_refused(

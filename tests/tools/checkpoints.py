@@ -31,6 +31,9 @@ from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel, Metaspace
 from tokenizers.trainers import BpeTrainer
 
 PROMPTS = Path(__file__).resolve().parents[2] / "config" / "prompts"
+# What tokenizers are trained on, beside the letters of all prompts: two by name, so that another
+# prompt hardly changes what they make of a text.
+TRAINED_ON = ("short_heterogeneous.txt", "wiki_paragraph.txt")
 VOCABULARY = 1000
 POSITIONS = 512
 WIDTH = 32
@@ -157,8 +160,9 @@ def write(kind: str, folder: str | Path, *, seed: int = 0, layers: int = 2, **co
     """
     make_config, shape, train = KINDS[kind]
     folder = Path(folder)
-    texts = [path.read_text(encoding="utf-8") for path in sorted(PROMPTS.glob("*.txt"))]
-    tokenizer = train(texts)
+    texts = {path.name: path.read_text(encoding="utf-8") for path in PROMPTS.glob("*.txt")}
+    letters = sorted(set("".join("".join(texts.values()).split())))
+    tokenizer = train([*(texts[name] for name in TRAINED_ON), " ".join(letters)])
     shape = shape | {"vocab_size": tokenizer.get_vocab_size(), "num_hidden_layers": layers}
     model = transformers.AutoModel.from_config(make_config(**shape | config), dtype=torch.float32)
     _fill(model, seed)

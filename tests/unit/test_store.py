@@ -177,6 +177,27 @@ def test_a_model_without_a_final_norm_has_the_residual_layers_alone(tmp_path):
         assert activations.n_states == 3
 
 
+@pytest.mark.parametrize("final_norm", [True, False])
+def test_every_state_comes_with_the_one_before_it(tmp_path, final_norm):
+    with store.Activations(write(tmp_path / "run.zarr.zip", final_norm)) as activations:
+        found = list(activations.successions())
+        expected = [(layer, state) for layer, state, _ in activations.states()]
+        assert len(found) == activations.n_states
+    assert [(layer, state) for layer, state, _, _ in found] == expected
+    before = {(0, "residual"): None, (1, "residual"): states(0), (2, "residual"): states(1)}
+    # Before the final norm comes layer L - 1, in whose successor's place it stands.
+    before[(2, "final_norm")] = states(1)
+    own = {(layer, "residual"): states(layer) for layer in range(3)} | {
+        (2, "final_norm"): states(9)
+    }
+    for layer, state, earlier, vectors in found:
+        np.testing.assert_array_equal(vectors, own[layer, state])
+        if before[layer, state] is None:
+            assert earlier is None
+        else:
+            np.testing.assert_array_equal(earlier, before[layer, state])
+
+
 # --- one thing wrong: the store does not open
 
 

@@ -5,10 +5,21 @@ import shutil
 
 from tools import checkpoints
 
-ALL_FIGURES = {
+CURVES = {
     "Draw fig03_mass_near_one",
-    "Draw fig04_histogram_random",
-    "Draw fig05_histogram_trained",
+    "Draw fig09_cluster_count",
+    "Draw fig10_effective_rank",
+}
+ALL_FIGURES = CURVES | {"Draw fig04_histogram_random", "Draw fig05_histogram_trained"}
+# Table -> what the job that writes it says it does.
+TABLES = {
+    "inner_products": "Measure inner products",
+    "inner_product_histogram": "Count inner products",
+    "energy": "Measure the interaction energy",
+    "energy_pairs": "Measure the interaction energy",
+    "effective_rank": "Measure the effective rank",
+    "clusters": "Find clusters",
+    "cluster_length": "Find clusters of the first tokens",
 }
 
 
@@ -30,7 +41,7 @@ def test_touching_every_file_plans_nothing(workspace):
 def test_an_edited_measure_reruns_its_tables_and_figures_but_no_extraction(workspace):
     workspace.edit("scripts/tokensphere/sphere.py", '"""Tokens', '"""The tokens')
     plan = workspace.plan()
-    assert kinds(plan) == {"Measure", "Count", "Collect", "Draw"}
+    assert kinds(plan) == {"Measure", "Count", "Find", "Collect", "Draw"}
     assert plan >= ALL_FIGURES
 
 
@@ -60,7 +71,12 @@ def test_the_style_file_redraws_the_figures_alone(workspace):
 
 
 def test_a_caption_redraws_its_figures_alone(workspace):
-    workspace.edit("workflow/report/mass_near_one.rst", "Near 1,", "Close to 1,")
+    workspace.edit("workflow/report/curves.rst", "Solid: trained", "Full lines: trained")
+    assert workspace.plan() == CURVES
+
+
+def test_what_a_caption_says_of_one_figure_redraws_that_figure_alone(workspace):
+    workspace.edit("workflow/figures.yaml", "Near 1,", "Close to 1,")
     assert workspace.plan() == {"Draw fig03_mass_near_one"}
 
 
@@ -69,14 +85,11 @@ def test_a_new_prompt_runs_itself_and_redraws_figures_of_many_prompts(workspace)
     plan = workspace.plan()
     runs = {"tiny (trained) on attic", "tiny (norm_matched.0) on attic"}
     assert plan == (
-        {"Read the prompt attic", "Draw fig03_mass_near_one"}
+        {"Read the prompt attic"}
+        | CURVES
         | {f"Extract {run}" for run in runs}
-        | {f"Measure inner products of {run}" for run in runs}
-        | {f"Count inner products of {run}" for run in runs}
-        | {
-            f"Collect {metric} of all runs"
-            for metric in ("inner_products", "inner_product_histogram")
-        }
+        | {f"{sentence} of {run}" for sentence in TABLES.values() for run in runs}
+        | {f"Collect {table} of all runs" for table in TABLES}
     )
 
 
@@ -85,7 +98,7 @@ def test_a_new_model_redraws_no_figure_that_does_not_draw_it(workspace):
     other = {"source": {"local": "checkpoints/other"}, "weights": ["trained"]}
     workspace.config |= {"models": workspace.config["models"] | {"other": other}}
     plan = workspace.plan()
-    assert {one for one in plan if one.startswith("Draw")} == {"Draw fig03_mass_near_one"}
+    assert {one for one in plan if one.startswith("Draw")} == CURVES
     assert not [one for one in plan if "tiny" in one]
 
 
@@ -122,7 +135,12 @@ def test_a_constant_reruns_the_measures_that_take_it(workspace):
     workspace.config |= {"metrics": {"histogram_bins": 40}}
     plan = workspace.plan()
     assert kinds(plan) == {"Count", "Collect", "Draw"}
-    assert "Draw fig03_mass_near_one" not in plan
+    assert not plan & CURVES
+
+
+def test_a_constant_that_no_figure_shows_reruns_its_measure_alone(workspace):
+    workspace.config |= {"metrics": {"energy_pairs": 3}}
+    assert kinds(workspace.plan()) == {"Measure", "Collect"}
 
 
 def test_deleting_the_cache_reruns_nothing(workspace):

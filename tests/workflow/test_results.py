@@ -9,7 +9,13 @@ from PIL import Image
 
 def test_every_figure_has_its_files_and_companion(finished):
     folder = finished.folder / "results/figures"
-    names = ("fig03_mass_near_one", "fig04_histogram_random", "fig05_histogram_trained")
+    names = (
+        "fig03_mass_near_one",
+        "fig04_histogram_random",
+        "fig05_histogram_trained",
+        "fig09_cluster_count",
+        "fig10_effective_rank",
+    )
     for name in [name + reading for name in names for reading in ("", "_controlled")]:
         for kind in ("png", "svg", "pdf", "csv", "caption.rst"):
             assert (folder / f"{name}.{kind}").stat().st_size > 0
@@ -19,6 +25,11 @@ def test_every_figure_has_its_files_and_companion(finished):
 def test_collected_tables_name_the_run_in_front(finished):
     table = pd.read_csv(finished.folder / "results/tables/inner_products.csv")
     assert list(table.columns[:3]) == ["model", "weights", "prompt"]
+    assert set(zip(table["weights"], table["weights_are"], strict=True)) == {
+        ("trained", "trained"),
+        ("norm_matched.0", "norm_matched.0"),
+    }
+    assert set(table["label"]) == {"tiny"}
     assert len(table[["model", "weights", "prompt"]].drop_duplicates()) == 4
 
 
@@ -86,6 +97,8 @@ def test_the_report_holds_every_figure_with_its_caption(workspace):
         "Mass near 1",
         "Inner products, random weights",
         "Inner products, trained weights",
+        "Number of clusters",
+        "Effective rank",
     ):
         assert title in page
     assert "Share of token pairs whose inner product" in page
