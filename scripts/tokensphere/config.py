@@ -59,9 +59,19 @@ def check(config: Mapping[str, Any], schema: Path, figures: Iterable[str], where
 
 
 def _errors(config: Mapping[str, Any], rules: dict[str, Any]) -> list[ValidationError]:
-    """List schema errors, the ones nearest to the top first, in the order of the document."""
+    """List schema errors, the ones nearest to the top first.
+
+    A misspelt key is both unknown and missing: what is missing comes last.
+    """
     errors = Draft202012Validator(rules).iter_errors(config)
-    return sorted(errors, key=lambda error: (len(error.absolute_path), str(error.message)))
+    return sorted(
+        errors,
+        key=lambda error: (
+            len(error.absolute_path),
+            error.validator == "required",
+            str(error.message),
+        ),
+    )
 
 
 def _explain(error: ValidationError, rules: Mapping[str, Any], where: str) -> UserError:

@@ -13,7 +13,10 @@ def change(workspace, edit):
 
 
 def unknown_key(workspace):
-    change(workspace, lambda config: config["models"]["tiny"].update(wieghts=["trained"]))
+    def misspell(config):
+        config["models"]["tiny"]["wieghts"] = config["models"]["tiny"].pop("weights")
+
+    change(workspace, misspell)
 
 
 def misspelt_scheme(workspace):

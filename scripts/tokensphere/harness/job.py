@@ -113,6 +113,7 @@ class Job:
         for folder in {path.parent for path in self._outputs.values()}:
             folder.mkdir(parents=True, exist_ok=True)
             remove_dead_parts(folder)
+        self._stamps = {path: _stamp(path) for path in self.input}
         # Inputs are hashed before they are read: the record names what the body was given.
         self._inputs = {
             name: [records.fingerprint(path) for path in self._files(name)]
@@ -123,7 +124,6 @@ class Job:
             str(Path(path).resolve().relative_to(self._root.resolve())): hashes.of_file(path)
             for path in self._files("code")
         }
-        self._stamps = {path: _stamp(path) for path in self.input}
 
     def _files(self, name: str) -> list[str]:
         files = self.input[name]
