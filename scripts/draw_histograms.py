@@ -16,6 +16,7 @@ with job(snakemake) as run:
         histograms.assemble(tables.read(path), options["panels"])
         for path in [*run.input.inner_product_histogram, *run.input.matches]
     )
+    axis = histograms.density_axis([data, *counterpart], options["hidden"])
     readings.write(
         run.output,
         data,
@@ -26,7 +27,7 @@ with job(snakemake) as run:
                 "published": "As published: all pairs",
                 "controlled": "Controlled: pairs of distinct token ids",
             },
-            axis=histograms.density_axis([data, *counterpart], options["hidden"]),
+            axis=axis,
             near_one=figure["constants"]["near_one"],
             bar_colour=options["bars"],
             near_one_colour=options["near_one"],
@@ -34,5 +35,5 @@ with job(snakemake) as run:
         keys=["layer", "state", "bin_left"],
         empty=["density"],
         template=Path(run.input.template),
-        facts=figure,
+        facts=figure | {"scale": axis["scale"], "matched": bool(counterpart)},
     )

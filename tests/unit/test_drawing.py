@@ -822,7 +822,7 @@ def per_run(name, options, final):
 def caption(root, tmp_path):
     """Render a figure's real caption: from the real catalogue, template and assembled numbers."""
 
-    def render(name, config, reading, final=False, change=None):
+    def render(name, config, reading, final=False, change=None, scale="linear", matched=True):
         real = catalogue.load(root / "workflow/figures.yaml")
         metrics = catalogue.load(root / "workflow/metrics.yaml")
         (figure,) = [one for one in catalogue.chosen(real, metrics, config)[0] if one.name == name]
@@ -850,6 +850,7 @@ def caption(root, tmp_path):
             # Four bins would all lie below .9: the last one stands in for the bins above it.
             table_of_counts["bin_left"] = table_of_counts["bin_left"].replace(0.5, 0.92)
             data = histograms.assemble(table_of_counts, options["panels"])
+            facts = facts | {"scale": scale, "matched": matched}
         if change:
             data = change(data)
         shown = ["published"] if reading == "published" else ["published", "controlled"]
@@ -1060,6 +1061,25 @@ def test_words_are_listed_as_a_sentence_does():
     assert captions.listed(["a"]) == "a"
     assert captions.listed(["a", "b"]) == "a and b"
     assert captions.listed(["a", "b", "c"]) == "a, b and c"
+
+
+@pytest.mark.parametrize(
+    ("scale", "matched", "sentence"),
+    [
+        ("linear", False, "The density axis is the same in all panels."),
+        (
+            "log",
+            True,
+            "The density axis is logarithmic and the same in all panels and in the figure of the "
+            "other weights.",
+        ),
+    ],
+)
+def test_a_histogram_says_what_its_axis_is(caption, scale, matched, sentence):
+    shown = caption(
+        "fig05_histogram_trained", configuration(), "published", scale=scale, matched=matched
+    )
+    assert as_read(shown).endswith(sentence)
 
 
 def test_every_caption_template_is_rendered_here(root):
