@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from unittest.mock import patch
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,7 +49,11 @@ def hdbscan_labels(points: sphere.Floats, min_cluster_size: int = 2) -> Labels:
     directed = np.flatnonzero(~np.isnan(points).any(axis=1))
     if len(directed) >= FEWEST_TOKENS:
         model = hdbscan.HDBSCAN(min_cluster_size=min_cluster_size, metric="precomputed")
-        labels[directed] = model.fit_predict(cosine_distances(points[directed]))
+        # Core distances repeat, so equal merge heights are the rule, and hdbscan sorts them with
+        # NumPy's default sort, whose order of ties changes with the processor, and labels with
+        # it. A stable sort makes them the same everywhere.
+        with patch.object(np, "argsort", partial(np.argsort, kind="stable")):
+            labels[directed] = model.fit_predict(cosine_distances(points[directed]))
     return labels
 
 
