@@ -290,12 +290,13 @@ def over_lengths(*pairs, controls=()):
 
 def test_a_curve_over_lengths_is_the_mean_over_layers_then_over_the_prompts_that_are_so_long():
     data = over_lengths(
-        (lengths({64: [1, 3], 100: [5, 7]}), run(prompt="wiki")),
-        (lengths({64: [4, 4], 128: [8, 10]}), run(prompt="code")),
+        # Their own lengths, 200 and 150, are left out: one prompt would carry them alone.
+        (lengths({64: [1, 3], 128: [5, 7], 200: [8, 8]}), run(prompt="wiki")),
+        (lengths({64: [4, 4], 128: [8, 10], 150: [9, 9]}), run(prompt="code")),
     )
-    assert data["n_tokens"].tolist() == [64, 100, 128]
-    assert data["value"].tolist() == approx([3.0, 6.0, 9.0])
-    assert data["prompts"].tolist() == [2, 1, 1]
+    assert data["n_tokens"].tolist() == [64, 128]
+    assert data["value"].tolist() == approx([3.0, 7.5])
+    assert data["prompts"].tolist() == [2, 2]
     assert set(data["series"]) == {"mean over prompts"}
     assert data[["layer", "depth"]].isna().all(axis=None)
     assert set(data["reading"]) == {"controlled"}

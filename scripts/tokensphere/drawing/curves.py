@@ -144,13 +144,20 @@ def _controlled(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _over_lengths(rows: pd.DataFrame) -> pd.DataFrame:
-    """Average over layers and seeds, then over the prompts that have so many tokens."""
+    """Average over layers and seeds, then over the prompts that have so many tokens.
+
+    A length that only one of several prompts has (its own) would make the mean jump: it is left
+    out.
+    """
     values = rows.groupby(["tokens", "prompt"], sort=False)["value"].mean().reset_index()
     parts = []
+    several = rows["prompt"].nunique() > 1
     for tokens, some in values.groupby("tokens"):
+        if several and len(some) == 1:
+            continue
         band = statistics.over_prompts(some["value"].to_numpy()[:, None])
         first = rows[rows["tokens"] == tokens].iloc[[0]]
-        one = some["prompt"].iloc[0] if rows["prompt"].nunique() == 1 else MEAN
+        one = MEAN if several else some["prompt"].iloc[0]
         parts.append(
             first[["model", "label", "weights", "measure"]].assign(
                 reading="controlled",
@@ -167,7 +174,7 @@ def _over_lengths(rows: pd.DataFrame) -> pd.DataFrame:
                 prompts=len(some),
             )
         )
-    return pd.concat(parts)
+    return pd.concat(parts) if parts else pd.DataFrame()
 
 
 def _mean(values: pd.Series[float]) -> float:
@@ -292,7 +299,7 @@ def _line(
         alpha=opacity,
         lw=0,
     )
-    if not thin and weights == "trained":
+    if not thin and weights == "trained" and points["reference"].notna().any():
         axes.plot(along, points["reference"].to_numpy(), color=colour, ls="dotted", lw=1)
     for _, normed in points[points["state"] == "final_norm"].iterrows():
         axes.plot(
