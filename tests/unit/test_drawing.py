@@ -396,6 +396,20 @@ def test_undefined_depths_are_a_grey_band_and_no_gap():
     assert edges == pytest.approx([0.125, 0.375, 0.875, 1.0])
 
 
+def test_the_legend_stays_inside_the_picture():
+    data = assemble(
+        (table([0.1, 0.2]), run()),
+        (table([0.1, 0.2]), run(prompt="poem")),
+        (table([0.3, 0.4]), run("bert")),
+        (table([0.3, 0.4]), run("bert", prompt="poem")),
+        controls=["poem"],
+    ).assign(label="SmolLM2-135M")
+    figure = draw_curves(data)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert legend.get_window_extent().x1 <= figure.bbox.x1
+
+
 def test_every_curve_stands_in_the_legend():
     data = assemble(
         (table([0.1, 0.2]), run()),
@@ -408,9 +422,8 @@ def test_every_curve_stands_in_the_legend():
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [
         "GPT, trained",
-        "GPT, trained, control prompt",
         "BERT, random",
-        "BERT, random, control prompt",
+        "thin lines: poem (control)",
     ]
 
 
@@ -493,7 +506,7 @@ def test_a_measure_over_depth_and_over_lengths_is_drawn_once_in_each_panel():
     (drawn,) = lines(length)
     assert (drawn.get_xdata().tolist(), drawn.get_ydata().tolist()) == ([64, 100], [2, 6])
     assert length.get_xlim()[0] == 0
-    assert length.get_xlabel() == "tokens of the prompt"
+    assert length.get_xlabel() == "first tokens of each prompt"
 
 
 def test_dequantised_weights_are_called_so_in_the_legend():
@@ -1052,7 +1065,15 @@ def test_a_caption_that_asks_for_what_is_not_there_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "value, text",
-    [(0, "0.00"), (1, "1.00"), (1 / 3, "0.333"), (0.00012345, "0.000123"), (NAN, "undefined")],
+    [
+        (0, "0.00"),
+        (1, "1.00"),
+        (1 / 3, "0.333"),
+        (99.94, "99.9"),
+        (394.2, "394"),
+        (0.00012345, "0.000123"),
+        (NAN, "undefined"),
+    ],
 )
 def test_numbers_have_three_significant_digits(value, text):
     assert captions.number(value) == text

@@ -51,8 +51,10 @@ def filled(value: Any, constants: Mapping[str, Any]) -> Any:
 
 
 def number(value: float) -> str:
-    """Write a number with three significant digits, `undefined` where there is none."""
-    return "undefined" if value != value else f"{value:#.3g}"
+    """Write a number with three significant digits or more, `undefined` where there is none."""
+    if value != value:
+        return "undefined"
+    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
 
 
 def plain(text: object) -> str:

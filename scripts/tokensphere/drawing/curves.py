@@ -202,7 +202,7 @@ def _points(
     )
 
 
-X_LABELS = {"depth": "depth (layer / number of layers)", "n_tokens": "tokens of the prompt"}
+X_LABELS = {"depth": "depth (layer / number of layers)", "n_tokens": "first tokens of each prompt"}
 
 
 def draw(
@@ -325,16 +325,10 @@ def _legend(
     for _, points in data.groupby(["model", "weights"], sort=False):
         model, label, weights = (str(points[key].iloc[0]) for key in ("model", "label", "weights"))
         named = trained_as[model] if weights == "trained" else weights
-        for thin in (False, True):
-            if (points["series"].isin(controls) == thin).any():
-                handles.append(
-                    Line2D(
-                        [],
-                        [],
-                        color=colours[model],
-                        linestyle=style.LINE_STYLES[weights],
-                        linewidth=0.7 if thin else 1.5,
-                        label=f"{label}, {named}" + (", control prompt" if thin else ""),
-                    )
-                )
+        style_of = {"color": colours[model], "linestyle": style.LINE_STYLES[weights]}
+        handles.append(Line2D([], [], label=f"{label}, {named}", **style_of))
+    for control in controls:
+        if (data["series"] == control).any():
+            name = f"thin lines: {control} (control)"
+            handles.append(Line2D([], [], color=style.MARK, linewidth=0.7, label=name))
     return handles
