@@ -108,3 +108,17 @@ def test_the_report_holds_every_figure_with_its_caption(workspace):
 def test_a_figure_or_a_table_can_be_asked_for_by_name(fresh, tmp_path, target):
     other = fresh.copy(tmp_path / "one")
     assert "Collect inner_product_histogram of all runs" not in other.plan(target)
+
+
+def test_the_workflow_runs_from_any_folder_with_its_own_configuration(fresh, finished, tmp_path):
+    code, here = fresh.copy(tmp_path / "code"), tmp_path / "here"
+    here.mkdir()
+    for name in ("config", "texts", "checkpoints"):
+        (code.folder / name).rename(here / name)
+    other = type(fresh)(here)
+    table = "results/metrics/inner_products/tiny/trained/harbour.csv"
+    other.make("-s", str(code.folder / "Snakefile"), "--", table)
+    assert other.results()[table] == finished.results()[table]
+    assert not list((code.folder / "results").glob("*/"))
+    planned = other.make("-s", str(code.folder / "Snakefile"), "-n", "--", table)
+    assert "Nothing to be done" in planned
