@@ -162,9 +162,9 @@ def _figure(
         "options": entry["options"],
         "constants": {
             key: value
-            for metric in metrics.values()
-            if set(entry["tables"]) & set(metric["writes"].values())
-            for key, value in constants(config, metric).items()
+            for taker in (*metrics.values(), entry)
+            if taker is entry or set(entry["tables"]) & set(taker["writes"].values())
+            for key, value in constants(config, taker).items()
         },
         "runs": [_legend(run, config) for run in drawn],
         "prompt": config["figures"]["prompt"],
@@ -201,5 +201,5 @@ def weights_are(run: Run, config: Mapping[str, Any]) -> str:
 
 
 def constants(config: Mapping[str, Any], metric: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constants that a metric takes, from the configuration: it depends on no others."""
-    return {name: config["metrics"][name] for name in metric["constants"]}
+    """Return the constants that a metric or a figure takes: it depends on no others."""
+    return {name: config["metrics"][name] for name in metric.get("constants", [])}

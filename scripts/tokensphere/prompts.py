@@ -100,8 +100,9 @@ def read_module(module: str, lines: str, sha: str, where: str) -> str:
             where, f"the Python package {package!r} is not installed here", f"pip install {package}"
         )
     # Not find_spec of the whole name: that would import the package.
-    place = Path(spec.origin).parent.joinpath(*inside).with_suffix(".py") if inside else None
-    source = Path(spec.origin) if place is None else place
+    source = Path(spec.origin)
+    if inside:
+        source = source.parent.joinpath(*inside).with_suffix(".py")
     if not source.is_file():
         raise UserError(where, f"{package!r} has no module {module!r}", "correct the module's name")
     first, last = (int(number) for number in lines.split("-"))

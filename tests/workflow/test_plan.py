@@ -143,6 +143,13 @@ def test_a_constant_that_no_figure_shows_reruns_its_measure_alone(workspace):
     assert kinds(workspace.plan()) == {"Measure", "Collect"}
 
 
+def test_a_constant_of_the_drawing_counts_nothing_anew(workspace):
+    workspace.config |= {"metrics": {"near_one": 0.8}}
+    plan = workspace.plan()
+    assert not [one for one in plan if one.startswith("Count")]
+    assert plan >= {"Draw fig03_mass_near_one", "Draw fig04_histogram_random"}
+
+
 def test_deleting_the_cache_reruns_nothing(workspace):
     workspace.make("clean_cache")
     assert not (workspace.folder / "results/cache/weights").exists()
