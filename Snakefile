@@ -30,4 +30,12 @@ rule all:
             for metric in METRICS.values()
             for table in metric["collect"]
         ],
+        # What is never collected is made for each run.
+        [
+            f"results/metrics/{table}/{run.path}.csv"
+            for metric in METRICS.values()
+            for table in metric["writes"].values()
+            if table not in metric["collect"]
+            for run in RUNS
+        ],
         [f"results/figures/{figure.name}.png" for figure in FIGURES],

@@ -15,6 +15,8 @@ Labels = NDArray[np.int64]
 # The package refuses fewer than it needs for a tree; two tokens are no cluster in any case.
 FEWEST_TOKENS = 3
 
+NEVER_BOTH = "no two tokens are clustered in both layers"
+
 
 def cosine_distances(points: sphere.Floats) -> sphere.Floats:
     """Compute 1 - <s_i, s_j> in float64, symmetric, in [0, 2], zero on the diagonal.
@@ -75,6 +77,36 @@ def summarise(labels: Labels) -> dict[str, float | int]:
         "membership": clustered.size / labels.size,
         "largest": int(sizes.max(initial=0)),
         "count_per_100_tokens": 100 * count / labels.size,
+    }
+
+
+def agreement(before: Labels, labels: Labels) -> dict[str, float | str]:
+    """Compare the clusters of two layers by the adjusted Rand index (Hubert and Arabie, 1985).
+
+    Parameters
+    ----------
+    before, labels : array of int, shape (tokens,)
+        The same tokens' clusters in the two layers, -1 for a token in none.
+
+    Returns
+    -------
+    dict
+        `label_ari`, the unclustered tokens counted as one group; `label_ari_clustered`, over the
+        tokens clustered in both layers, so that nothing is won by agreeing on who is
+        unclustered. 1 for equal partitions, about 0 for independent ones, negative below chance.
+        `reason`, why a value is NaN: there are no two tokens to compare.
+    """
+    from sklearn.metrics import adjusted_rand_score
+
+    both = (before >= 0) & (labels >= 0)
+
+    def index(one: Labels, two: Labels) -> float:
+        return float(adjusted_rand_score(one, two)) if len(one) > 1 else float("nan")
+
+    return {
+        "label_ari": index(before, labels),
+        "label_ari_clustered": index(before[both], labels[both]),
+        "reason": "" if np.count_nonzero(both) > 1 else NEVER_BOTH,
     }
 
 

@@ -77,10 +77,10 @@ def summarise(
     -------
     dict
         `energy`; `drop_absolute`, positive where the energy falls; `drop_relative`, as a share
-        of the value before; `common` <= energy; `violation_published`, `violation_controlled`;
-        `reason`, why a value is NaN.
+        of the value before; `common` <= energy and `spread`, what is above it;
+        `violation_published`, `violation_controlled`; `reason`, why a value is NaN.
     """
-    value = energy(gram, beta)
+    value, common = energy(gram, beta), common_energy(gram, beta)
     fall = share = float("nan")
     reason = FIRST_LAYER
     if before is not None:
@@ -92,7 +92,8 @@ def summarise(
         "energy": value,
         "drop_absolute": fall,
         "drop_relative": share,
-        "common": common_energy(gram, beta),
+        "common": common,
+        "spread": value - common,
         "violation_published": fall > drop,
         "violation_controlled": share > drop_relative,
         "reason": reason,

@@ -81,6 +81,7 @@ def extract(
         **models.facts(model, anatomy),
         "n_tokens": len(tokens.ids),
         "truncated": tokens.truncated,
+        "piece_markers": tokens.markers,
         "text_sha256": prompts.sha256(text),
         "dtype": "float32",
         "device": device,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,8 @@ class Tokens:
         Readable pieces that keep the tokenizer's own markers (a leading Ġ, ▁ or ##).
     special : list of bool
         Added by the tokenizer, not part of the text.
+    markers : dict
+        The tokenizer's markers, as `piece_markers` finds them.
     truncated : bool
         The text has more tokens than were fed.
     """
@@ -35,6 +39,7 @@ class Tokens:
     ids: list[int]
     pieces: list[str]
     special: list[bool]
+    markers: dict[str, str]
     truncated: bool
 
 
@@ -156,25 +161,61 @@ def tokenize(tokenizer: PreTrainedTokenizerBase, text: str, most: int, where: st
             f"the prompt has {len(ids)} tokens, the fewest that can be measured is {FEWEST_TOKENS}",
             "use a longer text",
         )
+    markers = piece_markers(tokenizer)
     return Tokens(
         ids=ids,
-        pieces=[_readable(tokenizer, piece) for piece in tokenizer.convert_ids_to_tokens(ids)],
+        pieces=[_readable(piece, markers) for piece in tokenizer.convert_ids_to_tokens(ids)],
         special=[bool(flag) for flag in fed["special_tokens_mask"]],
+        markers=markers,
         truncated=len(full) > len(ids),
     )
 
 
-def _readable(tokenizer: PreTrainedTokenizerBase, piece: str) -> str:
-    """Show a byte-level piece as text (Ã© is é) but keep its marker of a leading space or newline.
+# Byte-level tokenizers write a byte as a letter: itself where that can be seen, else one of these.
+_SEEN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_HIDDEN = [byte for byte in range(256) if byte not in _SEEN]
+BYTE_OF = {chr(byte): byte for byte in _SEEN} | {chr(256 + i): b for i, b in enumerate(_HIDDEN)}
+# The signs of white space that are kept, since they show where a word begins.
+BYTE_LEVEL_SIGNS = {" ": "Ġ", "\n": "Ċ", "\t": "ĉ"}
 
-    Other tokenizers' pieces are readable as they are. A piece that ends within a character
-    (half an emoji) stays in its byte form.
+
+def piece_markers(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
+    """Find the signs by which a tokenizer's pieces show where words begin, go on or end.
+
+    Returns
+    -------
+    dict
+        As `pieces.classes` takes it; empty for a tokenizer that uses none.
     """
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    decoder = getattr(backend, "decoder", None)
-    if decoder is None or "ByteLevel" not in repr(decoder):
-        return piece
-    text = str(decoder.decode([piece]))
-    if "\ufffd" in text or not text:
-        return piece
-    return text.replace(" ", "Ġ").replace("\n", "Ċ").replace("\t", "ĉ")
+    backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:  # a tokenizer in Python alone: its vocabulary tells
+        vocabulary = tokenizer.get_vocab()
+        if any(piece.startswith("▁") for piece in vocabulary):
+            return {"space": "▁"}
+        return {"continuation": "##"} if any(p.startswith("##") for p in vocabulary) else {}
+    rules = json.loads(backend.to_str())
+    steps = json.dumps([rules.get(key) for key in ("normalizer", "pre_tokenizer", "decoder")])
+    if '"ByteLevel"' in steps:
+        return {"space": "".join(BYTE_LEVEL_SIGNS.values())}
+    if json.dumps("▁").strip('"') in steps:
+        return {"space": "▁"}
+    model = rules["model"]
+    if prefix := model.get("continuing_subword_prefix"):
+        return {"continuation": prefix}
+    if suffix := model.get("end_of_word_suffix"):
+        return {"end": suffix}
+    return {}
+
+
+def _readable(piece: str, markers: Mapping[str, str]) -> str:
+    """Show a byte-level piece as text (Ã© is é) but keep its sign of a leading space or newline.
+
+    Other tokenizers' pieces are readable as they are. A byte of a character that is cut (half an
+    emoji) is shown as SentencePiece does: <0xF0>.
+    """
+    if markers.get("space") != "".join(BYTE_LEVEL_SIGNS.values()) or not BYTE_OF.keys() >= {*piece}:
+        return piece  # an added token is text already
+    text = bytes(BYTE_OF[letter] for letter in piece).decode("utf-8", "surrogateescape")
+    for sign, shown in BYTE_LEVEL_SIGNS.items():
+        text = text.replace(sign, shown)
+    return re.sub("[\udc80-\udcff]", lambda cut: f"<0x{ord(cut[0]) - 0xDC00:02X}>", text)

@@ -33,7 +33,7 @@ from zarr.storage import ZipStore
 
 from tokensphere.harness.errors import UserError
 
-SCHEMA = 1
+SCHEMA = 2
 RESIDUAL, FINAL_NORM = "residual", "final_norm"
 
 State = Literal["residual", "final_norm"]

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 Row = Mapping[str, Any]
 
@@ -92,6 +94,17 @@ def read(path: str | Path) -> pd.DataFrame:
         if name in frame:
             frame[name] = frame[name].fillna("")
     return frame
+
+
+def read_labels(path: str | Path) -> dict[tuple[int, str], NDArray[np.int64]]:
+    """Read a table of cluster labels: (layer, state) -> the label of each token."""
+    frame = read(path)
+    return {
+        (int(rows["layer"].iloc[0]), str(rows["state"].iloc[0])): rows.sort_values("token")[
+            "label"
+        ].to_numpy()
+        for _, rows in frame.groupby(["layer", "state"])
+    }
 
 
 def collect(

@@ -150,7 +150,8 @@ def test_a_package_that_is_not_pinned_is_refused(scripts):
 # --- the library's floors
 
 FLOORS = [
-    "sphere energy spectrum similarity clusters routing projections theory statistics",
+    "sphere energy spectrum similarity clusters laplacian partitions pieces populations routing "
+    "projections theory statistics",
     "store tables prompts sources models baselines weight_cache dequantised config hashes "
     "catalogue",
     "extraction particles",

@@ -19,6 +19,10 @@ METRICS = {
     "energy_drop_relative": 1e-3,
     "energy_pairs": 10,
     "min_cluster_size": 2,
+    "kmeans_largest": 9,
+    "kmeans_starts": 3,
+    "kmeans_seed": 42,
+    "agglomerative_thresholds": [0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6],
 }
 
 

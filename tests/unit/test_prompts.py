@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 import yaml
-from tokenizers import decoders
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from tokensphere import prompts
 from tokensphere.harness.errors import UserError
@@ -235,6 +235,9 @@ class Words:
     def convert_ids_to_tokens(self, ids):
         return [f"id{token}" for token in ids]
 
+    def get_vocab(self):
+        return {"id1": 1}
+
 
 def test_tokens_are_fed_with_the_tokenizers_own_specials():
     tokens = prompts.tokenize(Words(), "a bb ccc", 512, "here")
@@ -242,6 +245,7 @@ def test_tokens_are_fed_with_the_tokenizers_own_specials():
         ids=[101, 1, 2, 3, 102],
         pieces=["id101", "id1", "id2", "id3", "id102"],
         special=[True, False, False, False, True],
+        markers={},
         truncated=False,
     )
 
@@ -259,30 +263,64 @@ def test_fewer_than_three_tokens_are_refused():
         prompts.tokenize(Words(), "", 512, "here")
 
 
-class ByteLevel(Words):
-    """A tokenizer whose pieces are bytes written as letters, as GPT-2's."""
+class Pieces(Words):
+    """A tokenizer that gives these pieces, and decodes as its library's one does."""
 
-    def __init__(self, pieces):
+    def __init__(self, pieces, model=None, decoder=None):
         self.pieces = pieces
-        self.backend_tokenizer = self
-        self.decoder = decoders.ByteLevel()
+        self.backend_tokenizer = Tokenizer(model or models.BPE())
+        self.backend_tokenizer.decoder = decoder
 
     def convert_ids_to_tokens(self, ids):
         return self.pieces
 
 
 def test_byte_level_pieces_are_readable_and_keep_their_markers():
-    # é, a leading space, a newline, a tab, and the first half of an emoji.
-    pieces = ["Ã©", "Ġnight", "Ċ", "ĉ", "ðŁ"]
-    tokens = prompts.tokenize(ByteLevel(pieces), "a b c", 512, "here")
-    assert tokens.pieces == ["é", "Ġnight", "Ċ", "ĉ", "ðŁ"]
+    # é, a leading space, a newline, a tab, an emoji in three pieces, and an added token.
+    pieces = ["Ã©", "Ġnight", "Ċ", "ĉ", "ĠðŁ", "ĺ", "Ģ", "<|fin de texte ▁|>"]
+    tokens = prompts.tokenize(Pieces(pieces, decoder=decoders.ByteLevel()), "a b c", 512, "here")
+    assert tokens.pieces == [
+        "é", "Ġnight", "Ċ", "ĉ", "Ġ<0xF0><0x9F>", "<0x98>", "<0x80>", "<|fin de texte ▁|>",
+    ]  # fmt: skip
+
+
+def test_the_letters_of_bytes_are_those_of_the_tokenizers_library():
+    assert set(prompts.BYTE_OF) == set(pre_tokenizers.ByteLevel.alphabet())
+    text = "".join(chr(code) for code in range(1, 0x180))  # bytes of every kind
+    ((written, _),) = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)\
+        .pre_tokenize_str(text)  # fmt: skip
+    assert bytes(prompts.BYTE_OF[letter] for letter in written) == text.encode()
 
 
 def test_other_pieces_stay_as_they_are():
-    class SentencePiece(ByteLevel):
-        def __init__(self, pieces):
-            super().__init__(pieces)
-            self.decoder = decoders.Metaspace()  # would drop the marker
+    pieces = ["▁a", "##ing", "Ã©"]
+    tokens = prompts.tokenize(Pieces(pieces, decoder=decoders.Metaspace()), "a b c", 9, "here")
+    assert tokens.pieces == pieces
 
-    tokens = prompts.tokenize(SentencePiece(["▁a", "##ing", "Ã©"]), "a b c", 9, "here")
-    assert tokens.pieces == ["▁a", "##ing", "Ã©"]
+
+@pytest.mark.parametrize(
+    "tokenizer, markers",
+    [
+        (Pieces([], decoder=decoders.ByteLevel()), {"space": "ĠĊĉ"}),
+        (Pieces([], decoder=decoders.Metaspace()), {"space": "▁"}),
+        (Pieces([], decoder=decoders.Replace("▁", " ")), {"space": "▁"}),  # as Llama's is stored
+        (Pieces([], models.WordPiece(unk_token="?")), {"continuation": "##"}),
+        (Pieces([], models.WordPiece(unk_token="?", continuing_subword_prefix="@")),
+         {"continuation": "@"}),
+        (Pieces([], models.BPE(end_of_word_suffix="</w>")), {"end": "</w>"}),
+        (Pieces([], models.BPE()), {}),
+        (Words(), {}),
+    ],
+)  # fmt: skip
+def test_markers_are_found_in_the_tokenizers_own_rules(tokenizer, markers):
+    assert prompts.piece_markers(tokenizer) == markers
+
+
+@pytest.mark.parametrize(
+    "vocabulary, markers",
+    [(["▁a", "b"], {"space": "▁"}), (["a", "##b"], {"continuation": "##"}), (["a"], {})],
+)
+def test_a_tokenizer_in_python_alone_shows_its_markers_in_its_vocabulary(vocabulary, markers):
+    tokenizer = Words()
+    tokenizer.get_vocab = lambda: dict.fromkeys(vocabulary, 0)
+    assert prompts.piece_markers(tokenizer) == markers

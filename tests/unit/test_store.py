@@ -113,7 +113,7 @@ def test_arrays_have_their_shape_type_and_one_layer_a_chunk(path, array, shape, 
 def test_attributes_are_those_given_and_the_schema_version(path):
     with store.Activations(path) as activations:
         assert activations.attributes == {
-            "schema": 1,
+            "schema": 2,
             "model": "tiny",
             "layers": 2,
             "n_tokens": 3,
@@ -250,8 +250,8 @@ def test_an_attribute_of_another_type_is_refused(path):
 
 
 def test_a_store_of_another_schema_is_refused(path):
-    edit(path, "zarr.json", lambda document: document["attributes"].update(schema=2))
-    assert refusal(path, store.Activations) == "it has schema 2, this version reads schema 1"
+    edit(path, "zarr.json", lambda document: document["attributes"].update(schema=1))
+    assert refusal(path, store.Activations) == "it has schema 1, this version reads schema 2"
 
 
 @pytest.mark.parametrize(

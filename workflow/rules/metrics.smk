@@ -1,10 +1,14 @@
 # From stores to tables, one rule a metric, made from workflow/metrics.yaml.
 #
 # Reads: results/activations/{model}/{weights}/{prompt}.zarr.zip
+#        results/metrics/cluster_labels/{model}/{weights}/{prompt}.csv
 # Makes: results/metrics/{table}/{model}/{weights}/{prompt}.csv, one a run
 #        results/tables/{table}.csv, all runs together; for people, no rule reads it
 
-SOURCES = {"store": f"results/activations/{RUN}.zarr.zip"}
+SOURCES = {
+    "store": f"results/activations/{RUN}.zarr.zip",
+    "labels": f"results/metrics/cluster_labels/{RUN}.csv",
+}
 
 for name, metric in METRICS.items():
 
