@@ -10,7 +10,11 @@ with job(snakemake) as run:
     from tokensphere.drawing import captions, curves, readings
 
     figure = run.params.figure
-    options = captions.filled(figure["options"], figure["constants"])
+    options = captions.filled(
+        {key: value for key, value in figure["options"].items() if key != "panels"},
+        figure["constants"],
+    )
+    options["panels"] = curves.expand(figure["options"]["panels"], figure["constants"])
     trained_as = {
         one["model"]: one["weights_are"] for one in figure["runs"] if one["weights"] == "trained"
     }
@@ -37,7 +41,7 @@ with job(snakemake) as run:
             band_opacity=options["band_opacity"],
         ),
         keys=curves.KEYS,
-        empty=["layer", "depth", "n_tokens", "value", "low", "high", "reference"],
+        empty=curves.EMPTY,
         template=Path(run.input.template),
         facts=figure | {"options": options, "trained_as": trained_as},
     )

@@ -84,7 +84,10 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def chosen(
-    catalogue: Mapping[str, Any], metrics: Mapping[str, Any], config: Mapping[str, Any]
+    catalogue: Mapping[str, Any],
+    metrics: Mapping[str, Any],
+    config: Mapping[str, Any],
+    causal: Mapping[str, bool],
 ) -> tuple[list[Figure], list[str]]:
     """Choose the figures that a configuration asks for and has the runs for.
 
@@ -96,6 +99,8 @@ def chosen(
         The catalogue of metrics.
     config : mapping
         As `config.check` returns it.
+    causal : mapping
+        Model -> whether its attention is causal.
 
     Returns
     -------
@@ -108,7 +113,7 @@ def chosen(
     for name, entry in catalogue.items():
         if wanted != "all" and name not in wanted:
             continue
-        lacking = _lacking(entry, config)
+        lacking = _lacking(entry, config, causal)
         if lacking:
             skipped.append(f"{name} is skipped: {lacking}")
         else:
@@ -119,7 +124,7 @@ def chosen(
 def _models(entry: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
     if entry["models"] == "all":
         return list(config["models"])
-    return [config["roles"][entry["models"]]]
+    return list(dict.fromkeys(config["roles"][role] for role in entry["models"]))
 
 
 def _weights(kind: str, seeds: str, model: str, config: Mapping[str, Any]) -> list[str]:
@@ -129,9 +134,13 @@ def _weights(kind: str, seeds: str, model: str, config: Mapping[str, Any]) -> li
     return found[:1] if seeds == "first" else found
 
 
-def _lacking(entry: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+def _lacking(
+    entry: Mapping[str, Any], config: Mapping[str, Any], causal: Mapping[str, bool]
+) -> str:
     """Say what a figure needs and the configuration lacks; empty if nothing."""
     models = _models(entry, config)
+    if entry.get("causal") and (both_ways := [model for model in models if not causal[model]]):
+        return f"{both_ways[0]} is not causal; name a causal model as roles.{entry['models'][0]}"
     for kind in entry["weights"]:
         if not any(_weights(kind, entry["seeds"], model, config) for model in models):
             scheme = kind if kind == "trained" else f"{config['figures']['baseline']}.0"

@@ -76,8 +76,8 @@ def summarise(
     Returns
     -------
     dict
-        `energy`; `drop_absolute`, positive where the energy falls; `drop_relative`, as a share
-        of the value before; `common` <= energy and `spread`, what is above it;
+        `n_tokens`; `energy`; `drop_absolute`, positive where the energy falls; `drop_relative`,
+        as a share of the value before; `common` <= energy and `spread`, what is above it;
         `violation_published`, `violation_controlled`; `reason`, why a value is NaN.
     """
     value, common = energy(gram, beta), common_energy(gram, beta)
@@ -89,6 +89,7 @@ def summarise(
     if np.isnan(value) or (before is not None and np.isnan(fall)):
         reason = NO_DIRECTION
     return {
+        "n_tokens": len(gram),
         "energy": value,
         "drop_absolute": fall,
         "drop_relative": share,

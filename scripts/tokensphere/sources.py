@@ -28,6 +28,11 @@ TOKENIZER = (
     "*.model",
 )
 GGUF = ".gguf"
+# Families that attend in both directions, unless a configuration makes them decoders.
+BIDIRECTIONAL = re.compile(
+    r"bert|electra|ernie|longformer|big_bird|mpnet|funnel|fnet|nystromformer|rembert|roformer"
+    r"|^xlm$|xlm-roberta|canine|data2vec-text|esm|luke|megatron-bert|mra|nezha|splinter|xmod|yoso"
+)
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -131,6 +136,29 @@ def _check(folder: Path, where: str) -> None:
             f"{str(folder)!r} holds no tokenizer file (looked for {', '.join(TOKENIZER)})",
             "save the tokenizer beside the weights: tokenizer.save_pretrained(FOLDER)",
         )
+
+
+def is_causal(folder: Path) -> bool:
+    """Say whether a checkpoint's attention is causal, as far as its configuration tells.
+
+    Only the plan of figures uses it; extraction measures it, and a store carries what it found.
+    """
+    if folder.suffix == GGUF:
+        return not BIDIRECTIONAL.search(_gguf_architecture(folder))
+    configuration = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    if configuration.get("is_decoder"):
+        return True
+    return not BIDIRECTIONAL.search(configuration.get("model_type", ""))
+
+
+def _gguf_architecture(file: Path) -> str:
+    """Read the family from a GGUF header: key, type of value (4 bytes), length (8 bytes), text."""
+    with open(file, "rb") as stream:
+        header = stream.read(4096)
+    key = b"general.architecture"
+    start = header.find(key) + len(key) + 4
+    length = int.from_bytes(header[start : start + 8], "little")
+    return header[start + 8 : start + 8 + length].decode("utf-8", "replace")
 
 
 def weight_files(folder: Path) -> list[Path]:

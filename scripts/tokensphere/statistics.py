@@ -65,3 +65,12 @@ def over_prompts(values: ArrayLike) -> Band:
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(means, [tail, 1 - tail], axis=0)
     return Band(mean, low, high)
+
+
+def smallest_p(units: int) -> float:
+    """Return the smallest two-sided p that a sign test over so many units can reach.
+
+    All differences have one sign: 2 / 2^units (8 prompts: .0078). A design with few prompts
+    cannot reject, whatever it finds.
+    """
+    return min(1.0, 2.0 ** (1 - units))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 # Columns of names: read as text even where every name looks like a number.
-TEXT = ("model", "weights", "prompt", "series", "reason")
+TEXT = ("model", "weights", "prompt", "series", "where", "reason")
 
 
 def write(

@@ -57,7 +57,11 @@ def identities(config, where):
     found = {}
     for name, model in config["models"].items():
         folder = sources.locate(model["source"], f"{where}: models.{name}.source")
-        found[name] = {"folder": folder, "source": sources.identify(folder, cache)}
+        found[name] = {
+            "folder": folder,
+            "source": sources.identify(folder, cache),
+            "causal": sources.is_causal(folder),
+        }
     cache.save()
     return found
 
@@ -77,6 +81,11 @@ except UserError as error:
     sys.exit(str(error))
 
 RUNS = catalogue.runs(CONFIG)
-FIGURES, SKIPPED = catalogue.chosen(FIGURE_CATALOGUE, METRICS, CONFIG)
+FIGURES, SKIPPED = catalogue.chosen(
+    FIGURE_CATALOGUE,
+    METRICS,
+    CONFIG,
+    causal={model: found["causal"] for model, found in CHECKPOINTS.items()},
+)
 for sentence in SKIPPED:
     logger.warning(sentence)

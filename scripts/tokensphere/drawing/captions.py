@@ -9,7 +9,7 @@ from typing import Any
 
 import jinja2
 
-from tokensphere import tables
+from tokensphere import statistics, tables
 
 
 def render(template: Path, csv: Path, reading: str, facts: Mapping[str, Any]) -> str:
@@ -32,7 +32,12 @@ def render(template: Path, csv: Path, reading: str, facts: Mapping[str, Any]) ->
         One paragraph, white space collapsed.
     """
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
-    environment.filters |= {"number": number, "plain": plain, "listed": listed}
+    environment.filters |= {
+        "number": number,
+        "plain": plain,
+        "listed": listed,
+        "smallest_p": lambda units: number(statistics.smallest_p(int(units))),
+    }
     text = environment.from_string(template.read_text(encoding="utf-8")).render(
         data=tables.read(csv), reading=reading, **facts
     )

@@ -1,4 +1,8 @@
-"""Curves: one value a layer, of every model, trained and random, against depth."""
+"""Curves: one value a layer, of each model, trained and random, against depth.
+
+Panels of the same figure may also show a measure against the number of tokens, the spread of a
+per-token share in bins, and the paired difference of trained and random weights.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,55 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tokensphere import statistics
-from tokensphere.drawing import style
+from tokensphere.drawing import captions, style
 
 COLUMNS = [
-    "reading", "measure", "model", "label", "weights", "series", "layer", "state", "depth",
-    "n_tokens", "value", "low", "high", "reference", "seeds", "prompts",
+    "reading", "measure", "where", "model", "label", "weights", "series", "layer", "state",
+    "depth", "n_tokens", "bin_left", "bin_right", "value", "low", "high", "reference", "violated",
+    "seeds", "prompts",
 ]  # fmt: skip
 MEAN = "mean over prompts"
-KEYS = ["measure", "model", "weights", "series", "layer", "n_tokens"]
+OVER_DEPTH = "mean over depth"
+DIFFERENCE = "trained - random"
+KEYS = [
+    "measure", "where", "model", "weights", "series", "layer", "n_tokens", "bin_left",
+]  # fmt: skip
+EMPTY = [
+    "layer", "depth", "n_tokens", "bin_left", "bin_right", "value", "low", "high", "reference",
+    "violated",
+]  # fmt: skip
+
+# A share of layers is a quotient: 3/20 may lie below the edge .15000000000000002.
+EDGE = 1e-9
 
 Panel = Mapping[str, Any]
+
+
+def expand(panels: Sequence[Panel], constants: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Fill constants into panels, and repeat a panel for each value of a constant.
+
+    Parameters
+    ----------
+    panels : sequence of mapping
+        A panel with `each: beta` becomes one panel for each value of the constant `beta`, below
+        each other: `{each}` in its texts is the value, and only rows with it are drawn.
+    constants : mapping
+
+    Returns
+    -------
+    list of dict
+        Each with its `cell`, row and column of the grid (default: one row, in this order), and
+        `where`, which rows it draws (`beta = 1`, or empty for all).
+    """
+    expanded: list[dict[str, Any]] = []
+    for panel in panels:
+        row, column = panel.get("cell", (0, len(expanded)))
+        values = constants[panel["each"]] if "each" in panel else [None]
+        for index, value in enumerate(values):
+            filled = captions.filled(panel, {**constants, "each": value})
+            where = "" if value is None else f"{panel['each']} = {value:g}"
+            expanded.append(filled | {"cell": (row + index, column), "where": where})
+    return expanded
 
 
 def assemble(
@@ -43,13 +86,17 @@ def assemble(
     ----------
     tables : mapping
         Name of a table -> its per-run frames, one a run. Tables of states have `layer` and
-        `state`; their columns are joined. Tables of lengths have `layer` and `tokens`.
+        `state`; their columns are joined. Tables of lengths have `layer` and `tokens`, tables of
+        tokens `token`.
     runs : sequence of mapping
         What the frames are of: model, weights, prompt, label.
     panels : sequence of mapping
-        `reading` (published, controlled); `column`, the measure; `gate`, a column that must be
-        true, or the value counts as undefined; `reference`, a column drawn beside it; `x`,
-        `depth` (default) or `n_tokens`, which takes means over layers of a table of lengths.
+        As `expand` returns them: `reading` (published, controlled); `column`, the measure;
+        `where`; `gate`, a column that must be true, or the value counts as undefined;
+        `reference`, a column drawn beside it; `marks`, a column of truths that are marked; `x`,
+        `depth` (default) or `n_tokens`, which takes means over layers of a table of lengths;
+        `bins`, into how many a per-token share is counted; `difference`, true for trained minus
+        random, paired by prompt.
     prompt : str
         The prompt of the published reading.
     controls : sequence of str
@@ -58,28 +105,45 @@ def assemble(
     Returns
     -------
     DataFrame
-        One row a point drawn: reading, measure, model, label, weights (trained, random), series
-        (the prompt, or `mean over prompts`), layer, state, depth, n_tokens (NaN over several
-        prompts), value, low, high, reference, seeds and prompts (how many are in the value).
+        One row a point drawn: reading, measure, where (`beta = 1`), model, label, weights
+        (trained, random, `trained - random`), series (the prompt, `mean over prompts`, or `mean
+        over depth` of a difference), layer, state, depth, n_tokens (NaN over several prompts),
+        bin_left, bin_right, value, low, high, reference, violated (in which share of the runs
+        the mark is true), seeds and prompts (how many are in the value).
     """
-    states = _stack([names for names in tables if not _has_lengths(tables[names])], tables, runs)
-    lengths = _stack([names for names in tables if _has_lengths(tables[names])], tables, runs)
+    stacks = {
+        kind: _stack([name for name in tables if _kind(tables[name]) == kind], tables, runs)
+        for kind in ("states", "lengths", "tokens")
+    }
     parts = []
     for panel in panels:
-        every = _values(lengths if _by_length(panel) else states, panel)
+        every = _values(stacks[_kind_of(panel)], panel)
+        if "bins" in panel:
+            every = _binned(every, panel["bins"])
+        if panel.get("difference"):
+            usual = every[~every["prompt"].isin(controls)]
+            parts += [_differences(one) for _, one in usual.groupby("model", sort=False)]
+            continue
         for _, one in every.groupby(["model", "weights"], sort=False):
             if panel["reading"] == "published":
                 parts.append(_published(one[one["prompt"] == prompt]))
                 continue
             usual = one[~one["prompt"].isin(controls)]
-            shown = [usual, *(one[one["prompt"] == control] for control in controls)]
+            # Tokens of a control belong to no histogram of a prompt's.
+            apart = [] if "bins" in panel else controls
+            shown = [usual, *(one[one["prompt"] == control] for control in apart)]
             collect = _over_lengths if _by_length(panel) else _controlled
             parts += [collect(rows) for rows in shown if len(rows)]
-    return pd.concat(parts, ignore_index=True)[COLUMNS]
+    return pd.concat([part[COLUMNS] for part in parts if len(part)], ignore_index=True)
 
 
-def _has_lengths(frames: Sequence[pd.DataFrame]) -> bool:
-    return "tokens" in frames[0]
+def _kind(frames: Sequence[pd.DataFrame]) -> str:
+    columns = frames[0].columns
+    return "lengths" if "tokens" in columns else "tokens" if "token" in columns else "states"
+
+
+def _kind_of(panel: Panel) -> str:
+    return "tokens" if "bins" in panel else "lengths" if _by_length(panel) else "states"
 
 
 def _by_length(panel: Panel) -> bool:
@@ -115,13 +179,47 @@ def _stack(
 
 def _values(rows: pd.DataFrame, panel: Panel) -> pd.DataFrame:
     """Take a panel's measure as `value`, undefined where its gate is closed."""
+    where = panel.get("where", "")
+    if where:
+        column, _, wanted = where.partition(" = ")
+        rows = rows[rows[column].map("{:g}".format) == wanted]
     value = rows[panel["column"]].to_numpy(dtype=float)
     if "gate" in panel:
         value = np.where(rows[panel["gate"]].to_numpy(dtype=bool), value, np.nan)
-    shown = rows.assign(measure=panel["column"], value=value, reference=np.nan)
+    shown = rows.assign(
+        reading=panel["reading"],
+        measure=panel["column"],
+        where=where,
+        value=value,
+        reference=np.nan,
+        violated=np.nan,
+    )
     if "reference" in panel:
         shown["reference"] = rows[panel["reference"]]
+    if "marks" in panel:
+        shown["violated"] = rows[panel["marks"]].astype(float)
     return shown
+
+
+def _binned(tokens: pd.DataFrame, bins: int) -> pd.DataFrame:
+    """Count each run's tokens in equal bins of their value in [0, 1]: `value` is their share."""
+    edges = np.linspace(0, 1, bins + 1)
+    counted = []
+    for _, one in tokens.groupby(["model", "seed", "prompt"], sort=False):
+        counts, _ = np.histogram(np.minimum(one["value"] + EDGE, 1.0), bins=edges)
+        frame = pd.DataFrame(
+            {"bin_left": edges[:-1], "bin_right": edges[1:], "value": counts / len(one)}
+        )
+        for name in ("reading", "measure", "where", "model", "label", "weights", "seed", "prompt"):
+            frame[name] = one[name].iloc[0]
+        frame = frame.assign(reference=np.nan, violated=np.nan)
+        counted.append(frame.assign(n_tokens=len(one), layer=np.nan, state="residual"))
+    return pd.concat(counted, ignore_index=True)
+
+
+def _along(rows: pd.DataFrame) -> str:
+    """Name the column that the values of a panel run along."""
+    return "bin_left" if "bin_left" in rows else "layer"
 
 
 def _published(rows: pd.DataFrame) -> pd.DataFrame:
@@ -129,18 +227,56 @@ def _published(rows: pd.DataFrame) -> pd.DataFrame:
     normed = (rows["state"] == "final_norm").any()
     shown = rows[(rows["state"] == "residual") & ~(normed & (rows["layer"] == last))]
     shown = pd.concat([shown, rows[rows["state"] == "final_norm"]])
-    values = shown.pivot(index="seed", columns="layer", values="value")
-    return _points(shown, "published", statistics.over_seeds(values), len(values), 1)
+    values = shown.pivot(index="seed", columns=_along(rows), values="value")
+    return _points(shown, statistics.over_seeds(values), len(values), 1)
+
+
+def _by_prompt(rows: pd.DataFrame) -> pd.DataFrame:
+    """Average the raw residual stream's values over seeds: one row a prompt."""
+    shown = rows[rows["state"] == "residual"]
+    # `sort=False` keeps the prompts in the order of the configuration; layers are sorted after.
+    return shown.pivot_table(
+        index="prompt",
+        columns=_along(rows),
+        values="value",
+        aggfunc=_mean,
+        dropna=False,
+        sort=False,
+    ).sort_index(axis="columns")
 
 
 def _controlled(rows: pd.DataFrame) -> pd.DataFrame:
     shown = rows[rows["state"] == "residual"]
-    # `sort=False` keeps the prompts in the order of the configuration; layers are sorted after.
-    values = shown.pivot_table(
-        index="prompt", columns="layer", values="value", aggfunc=_mean, dropna=False, sort=False
-    ).sort_index(axis="columns")
-    seeds = shown["seed"].nunique()
-    return _points(shown, "controlled", statistics.over_prompts(values), seeds, len(values))
+    values = _by_prompt(rows)
+    return _points(shown, statistics.over_prompts(values), shown["seed"].nunique(), len(values))
+
+
+def _differences(rows: pd.DataFrame) -> pd.DataFrame:
+    """Subtract a model's random values from its trained ones, prompt by prompt.
+
+    Against depth, a last row holds the mean over depth. A model without both is left out.
+    """
+    trained, random = (rows[rows["weights"] == kind] for kind in ("trained", "random"))
+    if trained.empty or random.empty:
+        return pd.DataFrame(columns=COLUMNS)
+    one, two = _by_prompt(trained), _by_prompt(random)
+    both = [prompt for prompt in one.index if prompt in two.index]
+    difference = one.loc[both] - two.loc[both]
+    shown = trained[trained["state"] == "residual"].assign(reference=np.nan, violated=np.nan)
+    seeds = random["seed"].nunique()
+    points = _points(shown, statistics.over_prompts(difference), seeds, len(both))
+    if _along(rows) == "layer":
+        band = statistics.over_prompts(difference.mean(axis="columns", skipna=False).to_frame())
+        mean = points.iloc[[-1]].assign(
+            series=OVER_DEPTH,
+            layer=np.nan,
+            depth=np.nan,
+            value=band.mean,
+            low=band.low,
+            high=band.high,
+        )
+        points = pd.concat([points, mean])
+    return points.assign(weights=DIFFERENCE)
 
 
 def _over_lengths(rows: pd.DataFrame) -> pd.DataFrame:
@@ -159,17 +295,19 @@ def _over_lengths(rows: pd.DataFrame) -> pd.DataFrame:
         first = rows[rows["tokens"] == tokens].iloc[[0]]
         one = MEAN if several else some["prompt"].iloc[0]
         parts.append(
-            first[["model", "label", "weights", "measure"]].assign(
-                reading="controlled",
+            first[["reading", "model", "label", "weights", "measure", "where"]].assign(
                 series=one,
                 layer=np.nan,
                 state="residual",
                 depth=np.nan,
                 n_tokens=tokens,
+                bin_left=np.nan,
+                bin_right=np.nan,
                 value=band.mean,
                 low=band.low,
                 high=band.high,
                 reference=np.nan,
+                violated=np.nan,
                 seeds=rows["seed"].nunique(),
                 prompts=len(some),
             )
@@ -182,27 +320,33 @@ def _mean(values: pd.Series[float]) -> float:
     return float(np.mean(values.to_numpy()))
 
 
-def _points(
-    rows: pd.DataFrame, reading: str, band: statistics.Band, seeds: int, prompts: int
-) -> pd.DataFrame:
-    first = rows.drop_duplicates("layer").sort_values("layer")
-    series = rows["prompt"].iloc[0] if prompts == 1 else MEAN
-    reference = rows.groupby("layer")["reference"].mean()
-    return first[["measure", "model", "label", "weights", "layer", "state"]].assign(
-        reading=reading,
-        series=series,
+def _points(rows: pd.DataFrame, band: statistics.Band, seeds: int, prompts: int) -> pd.DataFrame:
+    """Make the rows of one curve, in the order of the columns that its band was taken over."""
+    along = _along(rows)
+    first = rows.drop_duplicates(along).sort_values(along)
+    means = rows.groupby(along)[["reference", "violated"]].mean().reindex(first[along])
+    kept = ["reading", "measure", "where", "model", "label", "weights", "layer", "state"]
+    return first[kept].assign(
+        series=rows["prompt"].iloc[0] if prompts == 1 else MEAN,
         depth=first["layer"] / first["layer"].max(),
         n_tokens=first["n_tokens"] if prompts == 1 else np.nan,
+        bin_left=first.get("bin_left", np.nan),
+        bin_right=first.get("bin_right", np.nan),
         value=band.mean,
         low=band.low,
         high=band.high,
-        reference=reference.reindex(first["layer"]).to_numpy(),
+        reference=means["reference"].to_numpy(),
+        violated=means["violated"].to_numpy(),
         seeds=seeds,
         prompts=prompts,
     )
 
 
-X_LABELS = {"depth": "depth (layer / number of layers)", "n_tokens": "first tokens of each prompt"}
+X_LABELS = {
+    "depth": "depth (layer / number of layers)",
+    "n_tokens": "first tokens of each prompt",
+    "bins": "share of layers in a cluster",
+}
 
 
 def draw(
@@ -216,7 +360,7 @@ def draw(
     titles: Mapping[str, str],
     band_opacity: float,
 ) -> Figure:
-    """Draw the panels of the readings side by side, with one legend below.
+    """Draw the panels of the readings in their grid, with one legend below.
 
     Parameters
     ----------
@@ -226,7 +370,8 @@ def draw(
         `published`, or `published` and `controlled`.
     panels : sequence of mapping
         As `assemble` takes them; also `axis`, the label of the value axis, `limits`, its ends
-        (default: from the data), and `line`, a value to mark.
+        (default: from the data, 0 included), `free`, true where 0 need not be, `line`, a value
+        to mark, and `marks_say`, `reference_says`, what the legend says of marks and references.
     colours : mapping
         Model -> colour; random weights have the same one, dashed.
     controls : sequence of str
@@ -239,44 +384,101 @@ def draw(
     """
     shown = [panel for panel in panels if panel["reading"] in readings]
     data = data[data["reading"].isin(readings)]
-    handles = _legend(data, colours, controls, trained_as)
-    columns = min(len(shown), 2)
+    rows, columns = (1 + max(panel["cell"][axis] for panel in shown) for axis in (0, 1))
+    handles = _legend(data, shown, colours, controls, trained_as)
+    legend_columns = min(columns, 2)
+    legend = 0.17 * -(-len(handles) // legend_columns)
     figure = style.new(
-        style.COLUMN if len(shown) == 1 else style.PAGE, 2.6 + 0.17 * -(-len(handles) // columns)
+        style.COLUMN if columns == 1 else style.PAGE,
+        2.6 + legend if rows == 1 else min(1.75 * rows + 0.4 + legend, style.TALLEST),
     )
-    for axes, panel in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
-        here = (data["reading"] == panel["reading"]) & (data["measure"] == panel["column"])
-        by_length = _by_length(panel)
-        for _, points in data[here & (data["layer"].isna() == by_length)].groupby(
-            ["model", "weights", "series"], sort=False
-        ):
-            first = points.iloc[0]
-            thin = first["series"] in controls
-            x = panel.get("x", "depth")
-            _line(axes, points, x, colours[first["model"]], first["weights"], thin, band_opacity)
-        if "line" in panel:
-            axes.axhline(panel["line"], color=style.MARK, lw=0.8, zorder=1)
-        first_of_reading = panel is next(p for p in shown if p["reading"] == panel["reading"])
-        axes.set_title(titles[panel["reading"]] if first_of_reading else "", loc="left")
-        axes.set_xlabel(X_LABELS[panel.get("x", "depth")])
-        axes.set_ylabel(panel["axis"])
-        if by_length:
-            axes.set_xlim(left=0)
-        else:
-            axes.set_xlim(0, 1)
-        low, high = panel.get("limits", (0, axes.get_ylim()[1]))
-        margin = 0.03 * (high - low)
-        axes.set_ylim(low - margin, high + margin)
-    figure.legend(handles=handles, loc="outside lower left", ncols=columns)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for panel in shown:
+        axes = grid[panel["cell"]]
+        points = data[
+            (data["reading"] == panel["reading"])
+            & (data["measure"] == panel["column"])
+            & (data["where"] == panel["where"])
+            & ((data["weights"] == DIFFERENCE) == bool(panel.get("difference")))
+            & (data["bin_left"].notna() == ("bins" in panel))
+            & (data["n_tokens"].notna() & data["layer"].isna() & data["bin_left"].isna()).eq(
+                _by_length(panel)
+            )
+        ]
+        _panel(axes, points, panel, colours, controls, band_opacity)
+        if panel is next(one for one in shown if one["reading"] == panel["reading"]):
+            axes.set_title(titles[panel["reading"]], loc="left")
+        below = [one for one in shown if one["cell"][1] == panel["cell"][1]]
+        if not any(one["cell"][0] > panel["cell"][0] and _x(one) == _x(panel) for one in below):
+            axes.set_xlabel(X_LABELS[_x(panel)])
+    figure.legend(handles=handles, loc="outside lower left", ncols=legend_columns)
     return figure
+
+
+def _x(panel: Panel) -> str:
+    return "bins" if "bins" in panel else str(panel.get("x", "depth"))
+
+
+def _panel(
+    axes: Axes,
+    data: pd.DataFrame,
+    panel: Panel,
+    colours: Mapping[str, str],
+    controls: Sequence[str],
+    opacity: float,
+) -> None:
+    """Draw one panel's curves or histograms, and set its axes."""
+    for _, points in data.groupby(["model", "weights", "series"], sort=False):
+        model, weights, series = (
+            str(points[key].iloc[0]) for key in ("model", "weights", "series")
+        )
+        look = {"color": colours[model], "linestyle": style.LINE_STYLES.get(weights, "solid")}
+        if series == OVER_DEPTH:
+            axes.set_title(_interval(points.iloc[0]), loc="left", color=colours[model])
+        elif "bins" in panel:
+            _steps(axes, points, look, opacity)
+        else:
+            _line(axes, points, _x(panel), look, series in controls, opacity)
+    if panel.get("difference"):
+        axes.axhline(0, color=style.MARK, lw=0.8, zorder=1)
+    if "line" in panel:
+        axes.axhline(panel["line"], color=style.MARK, lw=0.8, zorder=1)
+    axes.set_ylabel(panel["axis"])
+    if _by_length(panel):
+        axes.set_xlim(left=0)
+    else:
+        axes.set_xlim(0, 1)
+    low, high = axes.get_ylim()
+    if not panel.get("free"):
+        low = min(0.0, float(np.nanmin(data[["value", "low"]].to_numpy(dtype=float), initial=0.0)))
+    low, high = panel.get("limits", (low, high))
+    margin = 0.03 * (high - low)
+    axes.set_ylim(low - margin, high + margin)
+
+
+def _interval(mean: pd.Series[Any]) -> str:
+    """Write a mean difference and its interval, as a panel's title."""
+    text = f"{OVER_DEPTH} {mean['value']:+.2g}"
+    if np.isnan(mean["low"]):
+        return text
+    return f"{text} [{mean['low']:+.2g}, {mean['high']:+.2g}]"
+
+
+def _steps(axes: Axes, points: pd.DataFrame, look: Mapping[str, Any], opacity: float) -> None:
+    edges = [*points["bin_left"], points["bin_right"].iloc[-1]]
+    axes.stairs(points["value"], edges, baseline=None, lw=1.2, **look)
+    if points["low"].notna().any():
+        axes.stairs(
+            points["high"], edges, baseline=points["low"], fill=True,
+            color=look["color"], alpha=opacity, lw=0,
+        )  # fmt: skip
 
 
 def _line(
     axes: Axes,
     points: pd.DataFrame,
     x: str,
-    colour: str,
-    weights: str,
+    look: Mapping[str, Any],
     thin: bool,
     opacity: float,
 ) -> None:
@@ -284,49 +486,61 @@ def _line(
     axes.plot(
         along,
         value,
-        color=colour,
-        linestyle=style.LINE_STYLES[weights],
         linewidth=0.7 if thin else None,
         marker="." if len(along) < 16 and not thin else None,
         markersize=4,
         clip_on=False,
+        **look,
     )
     axes.fill_between(
         along,
         points["low"].to_numpy(),
         points["high"].to_numpy(),
-        color=colour,
+        color=look["color"],
         alpha=opacity,
         lw=0,
     )
-    if not thin and weights == "trained" and points["reference"].notna().any():
-        axes.plot(along, points["reference"].to_numpy(), color=colour, ls="dotted", lw=1)
+    if not thin and points["reference"].notna().any():
+        axes.plot(along, points["reference"].to_numpy(), color=look["color"], ls="dotted", lw=1)
     for _, normed in points[points["state"] == "final_norm"].iterrows():
         axes.plot(
             normed[x],
             normed["value"],
             marker="o",
             mfc="white",
-            mec=colour,
+            mec=look["color"],
             ms=4,
             clip_on=False,
             zorder=3,
         )
+    marked = points[points["violated"] > 0.5]
+    if not thin and len(marked):  # marks that are not clipped and not there break the layout
+        axes.plot(
+            marked[x], marked["value"], "v", color=look["color"], mec="black", mew=0.4, ms=4.5,
+            clip_on=False, zorder=4,
+        )  # fmt: skip
     style.shade_undefined(axes, along, value)
 
 
 def _legend(
     data: pd.DataFrame,
+    panels: Sequence[Panel],
     colours: Mapping[str, str],
     controls: Sequence[str],
     trained_as: Mapping[str, str],
 ) -> list[Line2D]:
     handles = []
-    for _, points in data.groupby(["model", "weights"], sort=False):
+    curves = data[data["weights"] != DIFFERENCE]
+    for _, points in curves.groupby(["model", "weights"], sort=False):
         model, label, weights = (str(points[key].iloc[0]) for key in ("model", "label", "weights"))
         named = trained_as[model] if weights == "trained" else weights
         style_of = {"color": colours[model], "linestyle": style.LINE_STYLES[weights]}
         handles.append(Line2D([], [], label=f"{label}, {named}", **style_of))
+    for says in dict.fromkeys(one["reference_says"] for one in panels if "reference" in one):
+        handles.append(Line2D([], [], color=style.MARK, ls="dotted", lw=1, label=says))
+    if (data["violated"] > 0.5).any():
+        says = next(one["marks_say"] for one in panels if "marks" in one)
+        handles.append(Line2D([], [], color=style.MARK, ls="none", marker="v", label=says))
     for control in controls:
         if (data["series"] == control).any():
             name = f"thin lines: {control} (control)"

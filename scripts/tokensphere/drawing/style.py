@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 # Inches at print size: one column of a two-column paper, and the whole page width.
 COLUMN, PAGE = 3.5, 7.2
-DPI = 200
+TALLEST = 8.0
+DPI = 200  # the tallest figure has 1600 pixels
 
 UNDEFINED = "#e4e4e4"
 MARK = "#555555"
