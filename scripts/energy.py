@@ -32,4 +32,9 @@ with job(snakemake) as run:
                         for rank, (i, j, change) in enumerate(falls, start=1)
                     ]
     tables.write(run.output.table, rows, keys=["layer", "state", "beta"])
-    tables.write(run.output.pairs, pairs, keys=["layer", "state", "beta", "rank"])
+    tables.write(
+        run.output.pairs,
+        pairs,
+        keys=["layer", "state", "beta", "rank"],
+        columns=["layer", "state", "beta", "rank", "i", "j", "change"],
+    )

@@ -25,7 +25,11 @@ TEXT = ("model", "weights", "prompt", "series", "where", "reason")
 
 
 def write(
-    path: str | Path, rows: Iterable[Row], keys: Sequence[str], empty: Sequence[str] = ()
+    path: str | Path,
+    rows: Iterable[Row],
+    keys: Sequence[str],
+    empty: Sequence[str] = (),
+    columns: Sequence[str] = (),
 ) -> None:
     """Write a table and check it.
 
@@ -38,17 +42,19 @@ def write(
         The columns that together name a row.
     empty : sequence of str
         Columns that may be undefined without a reason (a band that too few units make).
+    columns : sequence of str
+        The columns of a table that may have no row; where not given, it needs one.
 
     Raises
     ------
     ValueError
-        If there is no row, a row has other columns, two rows have the same keys, or a value is
-        undefined without a reason.
+        If there is no row and no `columns`, a row has other columns, two rows have the same keys,
+        or a value is undefined without a reason.
     """
     rows = list(rows)
-    if not rows:
+    if not rows and not columns:
         raise ValueError("a table needs at least one row")
-    columns = list(rows[0])
+    columns = list(columns or rows[0])
     seen: set[tuple[Any, ...]] = set()
     for row in rows:
         if list(row) != columns:

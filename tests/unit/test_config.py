@@ -23,6 +23,9 @@ METRICS = {
     "kmeans_starts": 3,
     "kmeans_seed": 42,
     "agglomerative_thresholds": [0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6],
+    "track_overlap": 0.1,
+    "track_permutations": 20,
+    "track_seed": 0,
 }
 
 

@@ -394,7 +394,8 @@ def draw(
     )
     grid = figure.subplots(rows, columns, squeeze=False)
     for panel in shown:
-        axes = grid[panel["cell"]]
+        row, column = panel["cell"]
+        axes: Axes = grid[row, column]
         points = data[
             (data["reading"] == panel["reading"])
             & (data["measure"] == panel["column"])
