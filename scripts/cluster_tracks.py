@@ -10,19 +10,9 @@ with job(snakemake) as run:
     identities, events = tracking.track(labels, constants["track_overlap"])
     tables.write(
         run.output.table,
-        [
-            {
-                "layer": layer,
-                "state": state,
-                "cluster": label,
-                "tracked": identity,
-                "size": int((labels[layer, state] == label).sum()),
-            }
-            for (layer, state), clusters in identities.items()
-            for label, identity in clusters.items()
-        ],
+        tracking.describe(labels, identities),
         keys=["layer", "state", "cluster"],
-        columns=["layer", "state", "cluster", "tracked", "size"],
+        columns=tracking.TRACK_COLUMNS,
     )
     tables.write(
         run.output.events,

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 LEAST_OVERLAP = 0.1
 EVENTS = ("birth", "death", "merge", "split")
+TRACK_COLUMNS = ("layer", "state", "cluster", "tracked", "size", "position")
 EVENT_COLUMNS = ("layer", "state", "event", "cluster", "into", "jaccard", "age", "reason")
 
 
@@ -58,7 +59,8 @@ def jaccard(before: ArrayLike, after: ArrayLike) -> NDArray[np.float64]:
 def _membership(labels: ArrayLike) -> NDArray[np.float64]:
     every = np.asarray(labels)
     clusters = np.unique(every[every >= 0])
-    return np.equal(clusters[:, None], every).astype(np.float64)
+    members: NDArray[np.float64] = np.equal(clusters[:, None], every).astype(np.float64)
+    return members
 
 
 def match(before: ArrayLike, after: ArrayLike, least: float = LEAST_OVERLAP) -> Match:
@@ -169,6 +171,26 @@ def track(
 def _in_order(labels: Mapping[Layer, ArrayLike]) -> list[tuple[Layer, ArrayLike]]:
     """Sort layers by depth, the residual stream of a layer before its final norm."""
     return sorted(labels.items(), key=lambda entry: (entry[0][0], entry[0][1] != "residual"))
+
+
+def describe(
+    labels: Mapping[Layer, ArrayLike], identities: Mapping[Layer, Mapping[int, int]]
+) -> list[dict[str, Any]]:
+    """List the clusters of every state with their identities.
+
+    Returns
+    -------
+    list of dict
+        `layer`, `state`, `cluster` (the label), `tracked` (the identity), `size` in tokens,
+        `position`, the mean place of its tokens in the text, from 0.
+    """
+    rows = []
+    for (layer, state), clusters in identities.items():
+        for label, identity in clusters.items():
+            members = np.flatnonzero(np.asarray(labels[layer, state]) == label)
+            values = (layer, state, label, identity, len(members), float(members.mean()))
+            rows.append(dict(zip(TRACK_COLUMNS, values, strict=True)))
+    return rows
 
 
 def turnover(

@@ -22,6 +22,12 @@ DPI = 200  # the tallest figure has 1600 pixels
 
 UNDEFINED = "#e4e4e4"
 MARK = "#555555"
+# Clusters: neighbours in this cycle differ in hue and lightness, for the colour-blind too.
+CLUSTERS = (
+    "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc",
+    "#ca9161", "#fbafe4", "#56b4e9", "#ece133", "#5d4e9c",
+)  # fmt: skip
+SHORT_LIVED = "#c9c9c9"
 TRAINED, RANDOM = "solid", (0, (4, 2))
 LINE_STYLES: dict[str, Any] = {"trained": TRAINED, "random": RANDOM}
 
@@ -74,6 +80,11 @@ def save(figure: Figure, png: Path, svg: Path, pdf: Path) -> None:
     for path, end in ((png, b"IEND\xaeB`\x82"), (svg, b"</svg>"), (pdf, b"%%EOF")):
         if not path.read_bytes().rstrip(b"\n").endswith(end):
             raise RuntimeError(f"{path} was not written whole")
+
+
+def cluster_colour(identity: int) -> str:
+    """Return the colour of a tracked cluster: it depends on its identity alone."""
+    return CLUSTERS[identity % len(CLUSTERS)]
 
 
 def shade_undefined(axes: Axes, depths: NDArray[Any], values: NDArray[Any]) -> None:
