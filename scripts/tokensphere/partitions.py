@@ -54,6 +54,7 @@ def kmeans(
         return [empty | {"reason": NO_DIRECTION}]
     distances = cosine_distances(points)
     distances[distances < COINCIDE] = 0.0
+    points = points[(distances == 0).argmax(axis=1)]  # else k-means parts them by their last bits
     rows: list[dict[str, Any]] = []
     for k in range(2, min(largest, tokens - 1) + 1):
         model = sklearn.cluster.KMeans(n_clusters=k, n_init=starts, random_state=seed)

@@ -90,7 +90,8 @@ def _class(characters: Sequence[tuple[str, bool]], start: int, stop: int) -> str
     inside = [character for character, _ in characters[start:stop] if character.isalnum()]
     if not inside:
         return PUNCTUATION
-    if all(character.isnumeric() for character in inside):
+    # A letter may be numeric too: 一 is the word "one", as well as a part of longer words.
+    if all(character.isnumeric() and not character.isalpha() for character in inside):
         return NUMBER
     first, whole = characters[start]
     goes_on = start > 0 and first.isalnum() and characters[start - 1][0].isalnum()

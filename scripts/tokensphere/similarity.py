@@ -16,6 +16,7 @@ FEWEST_DEBIASED = 4
 TIE = 1e-12
 
 NO_SPREAD = "a cloud has no spread: all its points coincide"
+EQUIDISTANT = "HSIC_1 of a cloud with itself is 0: its points are equally far apart, or nearly so"
 TOO_FEW = f"fewer than {FEWEST_DEBIASED} tokens: HSIC_1 is undefined"
 
 
@@ -55,7 +56,8 @@ def debiased_cka(first: ArrayLike, second: ArrayLike) -> float:
     -------
     float
         At most 1, and about 0 (a little below, too) for unrelated clouds. NaN for fewer than
-        four tokens, and where a cloud has no spread.
+        four tokens, and where HSIC_1 of a cloud with itself is 0: it has no spread, or its
+        points are equally far apart.
     """
     one, two = _kernel(first), _kernel(second)
     if len(one) < FEWEST_DEBIASED:
@@ -118,7 +120,7 @@ def cka(before: Floats, points: Floats) -> dict[str, float | int | str]:
     if np.isnan(row["cka"]):
         row["reason"] = NO_SPREAD
     elif np.isnan(row["cka_debiased"]):
-        row["reason"] = TOO_FEW if len(points) < FEWEST_DEBIASED else NO_SPREAD
+        row["reason"] = TOO_FEW if len(points) < FEWEST_DEBIASED else EQUIDISTANT
     return row
 
 

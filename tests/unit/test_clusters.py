@@ -270,6 +270,98 @@ def test_clusters_are_counted_on_doubled_lengths_and_on_all_tokens(tokens, lengt
     assert clusters.prefix_lengths(tokens) == lengths
 
 
+# --- agreement of two layers
+
+# Quotients of counts of pairs: two roundings.
+EXACT = 1e-14
+
+
+def twin_ari(one, two):
+    """The share of pairs that both keep together, corrected for chance, over all pairs."""
+    pairs = [(i, j) for i in range(len(one)) for j in range(i + 1, len(one))]
+    first = [one[i] == one[j] for i, j in pairs]
+    second = [two[i] == two[j] for i, j in pairs]
+    both = sum(a and b for a, b in zip(first, second, strict=True))
+    expected = sum(first) * sum(second) / len(pairs)
+    most = (sum(first) + sum(second)) / 2
+    return 1.0 if most == expected else (both - expected) / (most - expected)
+
+
+def labels_of(seed, tokens=15):
+    """Labels of two layers that agree on some tokens."""
+    random = np.random.default_rng(seed)
+    before = random.integers(-1, 3, tokens)
+    return before, np.where(random.random(tokens) < 0.5, before, random.integers(-1, 4, tokens))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_agreement_is_the_rand_index_of_all_tokens_and_of_those_clustered_in_both(seed):
+    before, labels = labels_of(seed)
+    both = [i for i in range(15) if before[i] >= 0 and labels[i] >= 0]
+    assert clusters.agreement(before, labels) == {
+        "label_ari": pytest.approx(twin_ari(before, labels), abs=EXACT),
+        "label_ari_clustered": pytest.approx(twin_ari(before[both], labels[both]), abs=EXACT),
+        "reason": "",
+    }
+
+
+@given(st.integers(0, 10**6))
+def test_agreement_depends_on_no_order_name_or_direction(seed):
+    random = np.random.default_rng(seed)
+    before, labels = labels_of(seed)
+    order, names = random.permutation(15), np.append(random.permutation(9)[:4], -1)
+    once = clusters.agreement(before, labels)
+    for pair in ((names[before][order], labels[order]), (labels, before)):
+        assert clusters.agreement(*pair) == {
+            name: value if name == "reason" else pytest.approx(value, abs=EXACT, nan_ok=True)
+            for name, value in once.items()
+        }
+    # Equal partitions agree wholly, whatever they are named.
+    assert clusters.agreement(before, names[before])["label_ari"] == 1
+
+
+def test_independent_partitions_agree_by_chance():
+    random = np.random.default_rng(0)
+    found = [clusters.agreement(*random.integers(-1, 4, (2, 60)))["label_ari"] for _ in range(200)]
+    # The index of one such pair has a standard deviation of about .02, of the mean .0014.
+    assert np.mean(found) == pytest.approx(0, abs=0.006)
+
+
+def test_nothing_is_won_among_the_clustered_by_agreeing_on_who_is_not():
+    before = np.array([0, 0, 1, 1] + [-1] * 12)
+    labels = np.array([0, 1, 0, 1] + [-1] * 12)
+    row = clusters.agreement(before, labels)
+    # 66 unclustered pairs; of 120, 68 are together in each, 66 in both.
+    assert row["label_ari"] == pytest.approx((66 - 68**2 / 120) / (68 - 68**2 / 120), abs=EXACT)
+    # Among four tokens: 2 of 6 pairs in each, none in both.
+    assert row["label_ari_clustered"] == pytest.approx((0 - 4 / 6) / (2 - 4 / 6), abs=EXACT)
+
+
+@pytest.mark.parametrize(
+    "before, labels, every, clustered",
+    [
+        ([0], [0], None, None),
+        ([-1], [0], None, None),
+        ([0, 0], [1, 1], 1, 1),
+        ([0, 0], [0, 1], 0, 0),
+        ([-1, -1, -1], [-1, -1, -1], 1, None),  # nobody is clustered
+        ([0, 0, 0], [-1, -1, -1], 1, None),  # one group in both
+        ([0, 0, -1], [-1, 0, 0], -0.5, None),  # one token in both
+        ([0, 0, 0, 0], [3, 3, 3, 3], 1, 1),  # every token in one cluster
+        ([0, 1, 2, 3], [1, 2, 3, 0], 1, 1),  # every token alone
+        ([0, 0, 0, 0], [0, 1, 2, 3], 0, 0),
+        ([0, 0, -1, -1], [-1, -1, 0, 0], 1, None),  # the same two groups
+    ],
+)
+def test_agreement_of_poor_labels(before, labels, every, clustered):
+    row = clusters.agreement(np.array(before), np.array(labels))
+    expected = [np.nan if value is None else value for value in (every, clustered)]
+    found = [row["label_ari"], row["label_ari_clustered"]]
+    assert found == pytest.approx(expected, abs=EXACT, nan_ok=True)
+    undefined = "no two tokens are clustered in both layers"
+    assert row["reason"] == ("" if clustered is not None else undefined)
+
+
 LABELS_OF_MANY = """
 import os
 import subprocess

@@ -82,6 +82,18 @@ def test_the_common_part_is_that_of_the_mean_point(seed, beta):
 
 @pytest.mark.parametrize("beta", BETAS)
 @pytest.mark.parametrize("seed", range(5))
+def test_the_spread_is_what_the_mean_point_does_not_make(seed, beta):
+    states = cloud(seed)
+    row = energy.summarise(gram(states), None, beta)
+    # A difference of two values of at most exp(5) / 10: their rounding is what is left.
+    assert row["spread"] == pytest.approx(
+        twin_energy(states, beta) - twin_common(states, beta), abs=ROUNDING * math.exp(beta)
+    )
+    assert row["common"] + row["spread"] == approx(row["energy"])
+
+
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("seed", range(5))
 def test_the_pairs_that_fall_most_come_first(seed, beta):
     before, after = gram(cloud(seed)), gram(cloud(seed + 100))
     found = energy.largest_falls(before, after, beta, 10)
@@ -109,6 +121,7 @@ def test_the_common_part_is_at_most_the_energy(states, beta):
     matrix = gram(states)
     # Jensen's inequality; equal where all tokens coincide, so rounding may turn it.
     assert energy.common_energy(matrix, beta) <= energy.energy(matrix, beta) * (1 + 1e-12)
+    assert energy.summarise(matrix, None, beta)["spread"] >= -1e-12 * energy.energy(matrix, beta)
 
 
 @given(clouds, betas)
@@ -169,12 +182,14 @@ def test_coincident_tokens_have_the_largest_energy_all_of_it_common(tokens, beta
     row = energy.summarise(gram(np.full((tokens, 3), 0.7)), None, beta)
     assert row["energy"] == approx(math.exp(beta) / (2 * beta))
     assert row["common"] == approx(row["energy"])
+    assert row["spread"] == pytest.approx(0, abs=ROUNDING * math.exp(beta))
 
 
 def test_two_opposite_tokens():
     row = energy.summarise(gram([[1.0, 0.0], [-2.0, 0.0]]), None, 1)
     assert row["energy"] == approx(math.cosh(1) / 2)
     assert row["common"] == approx(0.5)
+    assert row["spread"] == approx((math.cosh(1) - 1) / 2)
 
 
 def test_a_token_without_direction_leaves_the_energy_undefined():
@@ -184,6 +199,7 @@ def test_a_token_without_direction_leaves_the_energy_undefined():
         assert row["reason"] == "a token's vector is zero: it has no direction"
         assert math.isnan(row["energy"]) == (after is broken)
         assert math.isnan(row["common"]) == (after is broken)
+        assert math.isnan(row["spread"]) == (after is broken)
         assert math.isnan(row["drop_absolute"])
         assert math.isnan(row["drop_relative"])
         assert (row["violation_published"], row["violation_controlled"]) == (False, False)

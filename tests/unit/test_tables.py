@@ -100,6 +100,25 @@ def test_a_refused_table_leaves_no_file(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_labels_are_read_by_layer_and_state_in_the_order_of_tokens(place):
+    random = np.random.default_rng(0)
+    states = [(0, "residual"), (2, "residual"), (10, "residual"), (10, "final_norm")]
+    labels = {state: random.integers(-1, 5, 12) for state in states}
+    rows = [
+        {"layer": layer, "state": state, "token": token, "label": label}
+        for (layer, state), every in labels.items()
+        for token, label in enumerate(every)
+    ]
+    random.shuffle(rows)
+    tables.write(place, rows, ["layer", "state", "token"])
+    found = tables.read_labels(place)
+    assert sorted(found) == sorted(states)
+    assert {(type(layer), type(state)) for layer, state in found} == {(int, str)}
+    for state in states:
+        assert found[state].dtype == np.int64
+        np.testing.assert_array_equal(found[state], labels[state])
+
+
 def test_collecting_puts_each_rows_run_in_front_and_changes_no_field(tmp_path):
     one, two, all_runs = (tmp_path / name for name in ("one.csv", "two.csv", "all.csv"))
     tables.write(one, [{"layer": 0, "mean": 0.1}, {"layer": 1, "mean": 1 / 3}], ["layer"])
