@@ -144,6 +144,7 @@ def _river(axes: Axes, data: pd.DataFrame, least_layers: int) -> None:
         identity = int(band["tracked"].to_numpy()[0])
         first, last = int(band["layer"].iloc[0]), int(band["layer"].iloc[-1])
         x, low, high = (band[name].to_list() for name in ("depth", "bottom", "top"))
+        # Of one layer only its tapers are left, which meet there.
         bodies.append([*zip(x, low, strict=True), *zip(x[::-1], high[::-1], strict=True)])
         short = len(band) < least_layers
         colours.append(style.SHORT_LIVED if short else style.cluster_colour(identity))
