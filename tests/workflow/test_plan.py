@@ -10,7 +10,12 @@ CURVES = {
     "Draw fig09_cluster_count",
     "Draw fig10_effective_rank",
 }
-ALL_FIGURES = CURVES | {"Draw fig04_histogram_random", "Draw fig05_histogram_trained"}
+ALL_FIGURES = CURVES | {
+    "Draw fig04_histogram_random",
+    "Draw fig05_histogram_trained",
+    "Draw fig06_pairs_random",
+    "Draw fig07_pairs_trained",
+}
 # Table -> what the job that writes it says it does.
 TABLES = {
     "inner_products": "Measure inner products",
@@ -139,8 +144,8 @@ def test_a_constant_reruns_the_measures_that_take_it(workspace):
 
 
 def test_a_constant_that_no_figure_shows_reruns_its_measure_alone(workspace):
-    workspace.config |= {"metrics": {"energy_pairs": 3}}
-    assert kinds(workspace.plan()) == {"Measure", "Collect"}
+    workspace.config |= {"metrics": {"kmeans_starts": 2}}
+    assert kinds(workspace.plan()) == {"Partition", "Collect"}
 
 
 def test_a_constant_of_the_drawing_counts_nothing_anew(workspace):

@@ -13,6 +13,8 @@ def test_every_figure_has_its_files_and_companion(finished):
         "fig03_mass_near_one",
         "fig04_histogram_random",
         "fig05_histogram_trained",
+        "fig06_pairs_random",
+        "fig07_pairs_trained",
         "fig09_cluster_count",
         "fig10_effective_rank",
     )
