@@ -96,7 +96,7 @@ def assemble(
         `reference`, a column drawn beside it; `marks`, a column of truths that are marked; `x`,
         `depth` (default) or `n_tokens`, which takes means over layers of a table of lengths;
         `bins`, into how many a per-token share is counted; `difference`, true for trained minus
-        random, paired by prompt.
+        random, paired by prompt; `controls`, false where control prompts are not drawn.
     prompt : str
         The prompt of the published reading.
     controls : sequence of str
@@ -129,8 +129,7 @@ def assemble(
                 parts.append(_published(one[one["prompt"] == prompt]))
                 continue
             usual = one[~one["prompt"].isin(controls)]
-            # Tokens of a control belong to no histogram of a prompt's.
-            apart = [] if "bins" in panel else controls
+            apart = [] if "bins" in panel or not panel.get("controls", True) else controls
             shown = [usual, *(one[one["prompt"] == control] for control in apart)]
             collect = _over_lengths if _by_length(panel) else _controlled
             parts += [collect(rows) for rows in shown if len(rows)]
@@ -459,7 +458,7 @@ def _panel(
 
 def _interval(mean: pd.Series[Any]) -> str:
     """Write a mean difference and its interval, as a panel's title."""
-    text = f"{OVER_DEPTH} {mean['value']:+.2g}"
+    text = f"{OVER_DEPTH}:\n{mean['value']:+.2g}"
     if np.isnan(mean["low"]):
         return text
     return f"{text} [{mean['low']:+.2g}, {mean['high']:+.2g}]"
@@ -520,7 +519,8 @@ def _line(
             marked[x], marked["value"], "v", color=look["color"], mec="black", mew=0.4, ms=4.5,
             clip_on=False, zorder=4,
         )  # fmt: skip
-    style.shade_undefined(axes, along, value)
+    if not thin:  # a thin line is broken where it is undefined; the panel is not its own
+        style.shade_undefined(axes, along, value)
 
 
 def _legend(
