@@ -39,4 +39,4 @@ rule all:
             for run in RUNS
         ],
         [f"results/figures/{figure.name}.png" for figure in FIGURES],
-        "results/contact_sheet.png",
+        ["results/contact_sheet.png"] if FIGURES else [],
