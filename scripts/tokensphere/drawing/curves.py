@@ -413,9 +413,9 @@ def draw(
         if not any(one["cell"][0] > panel["cell"][0] and _x(one) == _x(panel) for one in below):
             axes.set_xlabel(X_LABELS[_x(panel)])
     cells = {panel["cell"] for panel in shown}
-    for cell in np.ndindex(rows, columns):
+    for cell, axes in np.ndenumerate(grid):
         if cell not in cells:
-            grid[cell].remove()
+            axes.remove()
     figure.legend(handles=handles, loc="outside lower left", ncols=legend_columns)
     return figure
 
