@@ -254,23 +254,26 @@ def _controlled(rows: pd.DataFrame) -> pd.DataFrame:
 def _differences(rows: pd.DataFrame) -> pd.DataFrame:
     """Subtract a model's random values from its trained ones, prompt by prompt.
 
-    Against depth, a last row holds the mean over depth. A model without both is left out.
+    Against depth, a last row holds the mean over depth. A prompt without both is left out, and so
+    is a model without such a prompt.
     """
     trained, random = (rows[rows["weights"] == kind] for kind in ("trained", "random"))
-    if trained.empty or random.empty:
+    trained = trained[trained["prompt"].isin(random["prompt"])]
+    random = random[random["prompt"].isin(trained["prompt"])]
+    if trained.empty:
         return pd.DataFrame(columns=COLUMNS)
-    one, two = _by_prompt(trained), _by_prompt(random)
-    both = [prompt for prompt in one.index if prompt in two.index]
-    difference = one.loc[both] - two.loc[both]
+    one = _by_prompt(trained)
+    difference = one - _by_prompt(random).loc[one.index]
     shown = trained[trained["state"] == "residual"].assign(reference=np.nan, violated=np.nan)
     seeds = random["seed"].nunique()
-    points = _points(shown, statistics.over_prompts(difference), seeds, len(both))
+    points = _points(shown, statistics.over_prompts(difference), seeds, len(one))
     if _along(rows) == "layer":
         band = statistics.over_prompts(difference.mean(axis="columns", skipna=False).to_frame())
         mean = points.iloc[[-1]].assign(
             series=OVER_DEPTH,
             layer=np.nan,
             depth=np.nan,
+            n_tokens=np.nan,
             value=band.mean,
             low=band.low,
             high=band.high,
@@ -451,7 +454,8 @@ def _panel(
         axes.set_xlim(0, 1)
     low, high = axes.get_ylim()
     if not panel.get("free"):
-        low = min(0.0, float(np.nanmin(data[["value", "low"]].to_numpy(dtype=float), initial=0.0)))
+        low = float(np.nanmin(data[["value", "low"]].to_numpy(dtype=float), initial=0.0))
+        high = max(0.0, high)
     low, high = panel.get("limits", (low, high))
     margin = 0.03 * (high - low)
     axes.set_ylim(low - margin, high + margin)
@@ -539,7 +543,7 @@ def _legend(
         handles.append(Line2D([], [], label=f"{label}, {named}", **style_of))
     for says in dict.fromkeys(one["reference_says"] for one in panels if "reference" in one):
         handles.append(Line2D([], [], color=style.MARK, ls="dotted", lw=1, label=says))
-    if (data["violated"] > 0.5).any():
+    if (data["violated"][~data["series"].isin(controls)] > 0.5).any():  # those that are drawn
         says = next(one["marks_say"] for one in panels if "marks" in one)
         handles.append(Line2D([], [], color=style.MARK, ls="none", marker="v", label=says))
     for control in controls:
