@@ -34,6 +34,8 @@ BIDIRECTIONAL = re.compile(
     r"|nystromformer|roformer|^xlm$|canine|data2vec-text|esm|luke|mra|nezha|splinter|xmod|yoso"
     r"|layoutlm|tapas|jina_embeddings|^gte$"
 )
+# Causal families whose names hold the name of one of those.
+CAUSAL = re.compile(r"^ernie4_5|-decoder$")
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -145,11 +147,13 @@ def is_causal(folder: Path) -> bool:
     Only the plan of figures uses it; extraction measures it, and a store carries what it found.
     """
     if folder.suffix == GGUF:
-        return not BIDIRECTIONAL.search(_gguf_architecture(folder))
-    configuration = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    if configuration.get("is_decoder"):
-        return True
-    return not BIDIRECTIONAL.search(configuration.get("model_type", ""))
+        family = _gguf_architecture(folder)
+    else:
+        configuration = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        if configuration.get("is_decoder"):
+            return True
+        family = configuration.get("model_type", "")
+    return bool(CAUSAL.search(family)) or not BIDIRECTIONAL.search(family)
 
 
 def _gguf_architecture(file: Path) -> str:

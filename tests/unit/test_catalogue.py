@@ -8,6 +8,7 @@ import yaml
 
 from tokensphere import catalogue
 from tokensphere.catalogue import Run
+from tokensphere.drawing import curves
 
 CURVES = {
     "title": "Curves",
@@ -118,6 +119,27 @@ def test_a_role_draws_one_model_its_first_seed_and_one_prompt(config):
     assert figures["random"].matches == (Run("gpt", "trained", "wiki"),)
     assert figures["trained"].runs == (Run("bert", "trained", "wiki"),)
     assert figures["trained"].matches == (Run("bert", "norm_matched.1", "wiki"),)
+
+
+def test_a_list_of_roles_draws_their_models_in_its_order(config):
+    entry = CURVES | {"models": ["second", "focus"], "prompts": "one", "seeds": "first"}
+    figures, _ = choose(config, {"roles": entry})
+    assert [run.path for run in figures["roles"].runs] == [
+        "bert/trained/wiki",
+        "bert/norm_matched.1/wiki",
+        "gpt/trained/wiki",
+        "gpt/norm_matched.3/wiki",
+    ]
+
+
+def test_a_model_of_two_roles_is_drawn_once(config):
+    config["roles"]["second"] = "gpt"
+    entry = CURVES | {"models": ["focus", "second"], "prompts": "one", "seeds": "first"}
+    figures, _ = choose(config, {"roles": entry})
+    assert [run.path for run in figures["roles"].runs] == [
+        "gpt/trained/wiki",
+        "gpt/norm_matched.3/wiki",
+    ]
 
 
 def test_another_scheme_is_no_baseline(config):
@@ -271,6 +293,25 @@ def test_a_figure_that_lacks_its_runs_is_skipped_with_what_to_add(config):
     assert skipped == ["random is skipped: add 'norm_matched.0' to the weights of gpt"]
 
 
+def test_a_figure_of_a_causal_model_is_skipped_where_its_model_looks_both_ways(config):
+    entry = CURVES | {"models": ["focus"], "causal": True}
+    figures, skipped = choose(config, {"causal": entry}, both_ways=["gpt"])
+    assert figures == {}
+    assert skipped == ["causal is skipped: gpt is not causal; name a causal model as roles.focus"]
+    entry = CURVES | {"models": ["second"], "causal": True}
+    _, skipped = choose(config, {"causal": entry}, both_ways=["bert"])
+    assert skipped == ["causal is skipped: bert is not causal; name a causal model as roles.second"]
+
+
+def test_only_the_model_of_a_figure_must_be_causal_and_only_where_it_says_so(config):
+    causal = CURVES | {"models": ["focus"], "causal": True}
+    either = CURVES | {"models": ["focus"]}
+    figures, skipped = choose(config, {"causal": causal}, both_ways=["bert"])
+    assert (list(figures), skipped) == (["causal"], [])
+    figures, skipped = choose(config, {"either": either}, both_ways=["gpt", "bert"])
+    assert (list(figures), skipped) == (["either"], [])
+
+
 def test_a_figure_of_many_models_is_skipped_only_where_none_has_the_runs(config):
     config["models"]["gpt"]["weights"] = ["norm_matched.0"]
     config["models"]["bert"]["weights"] = ["norm_matched.0"]
@@ -308,6 +349,24 @@ def test_every_entry_names_things_that_exist(root):
         assert {*entry["weights"], *entry.get("matches", [])} <= {"trained", "baseline"}, name
         assert entry["seeds"] in ("all", "first"), name
         assert entry["prompts"] in ("all", "one"), name
+
+
+def test_the_panels_of_a_figure_fill_its_grid_and_say_what_their_marks_are(root):
+    for name, entry in catalogue.load(root / "workflow/figures.yaml").items():
+        if entry["draw"] != "curves":
+            continue
+        panels = curves.expand(
+            entry["options"]["panels"], {"near_one": 0.9, "beta": [1, 2, 3], "energy_drop": 0.1}
+        )
+        for readings in (["published"], ["published", "controlled"]):
+            shown = [panel for panel in panels if panel["reading"] in readings]
+            cells = [panel["cell"] for panel in shown]
+            rows, columns = (1 + max(cell[axis] for cell in cells) for axis in (0, 1))
+            grid = [(row, column) for row in range(rows) for column in range(columns)]
+            assert sorted(map(tuple, cells)) == grid, name  # an empty cell is an empty frame
+            marked = [panel for panel in shown if "marks" in panel]
+            assert all("marks_say" in panel for panel in marked[:1]), name
+            assert all("reference_says" in panel for panel in shown if "reference" in panel), name
 
 
 @pytest.fixture(scope="session")

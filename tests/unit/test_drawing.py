@@ -18,6 +18,8 @@ from tokensphere.drawing import captions, curves, histograms, readings, style
 
 ROOT = Path(__file__).parents[2]
 NAN = math.nan
+CATALOGUE = catalogue.load(ROOT / "workflow/figures.yaml")
+METRICS = catalogue.load(ROOT / "workflow/metrics.yaml")
 # A handful of float64 operations on numbers of order 1.
 ROUNDING = 1e-12
 
@@ -332,16 +334,302 @@ def test_a_control_has_a_curve_over_lengths_of_its_own():
     assert dict(zip(data["series"], data["value"], strict=True)) == {"wiki": 2.0, "poem": 9.0}
 
 
+# --- curves: panels in a grid, and the rows that they draw
+
+
+def test_panels_without_a_cell_stand_in_one_row_in_their_order():
+    expanded = placed([panel("published", "all"), panel("controlled", "distinct")])
+    assert [one["cell"] for one in expanded] == [(0, 0), (0, 1)]
+    assert [one["where"] for one in expanded] == ["", ""]
+
+
+def test_a_panel_is_repeated_below_itself_for_each_value_of_a_constant():
+    panels = [
+        panel("published", "energy", each="beta", cell=[0, 1], axis="β = {each:g}, {drop:g}"),
+        panel("controlled", "energy", cell=[3, 0], axis="all"),
+    ]
+    expanded = placed(panels, beta=[0.5, 1.0, 2], drop=1e-6)
+    assert [one["cell"] for one in expanded] == [(0, 1), (1, 1), (2, 1), (3, 0)]
+    assert [one["where"] for one in expanded] == ["beta = 0.5", "beta = 1", "beta = 2", ""]
+    assert [one["axis"] for one in expanded] == [
+        "β = 0.5, 1e-06", "β = 1, 1e-06", "β = 2, 1e-06", "all",
+    ]  # fmt: skip
+    assert panels[0]["axis"] == "β = {each:g}, {drop:g}"  # the catalogue is left as it is
+
+
+def test_a_panel_draws_the_rows_of_its_value_alone():
+    frame = pd.concat(
+        [table([beta, 10 * beta]).assign(beta=beta) for beta in (0.1, 1.0, 2.5)],
+        ignore_index=True,
+    )
+    panels = curves.expand(
+        [panel("published", "all", each="beta", cell=[0, 0])], {"beta": [2.5, 0.1, 1]}
+    )
+    data = curves.assemble({"energy": [frame]}, [run()], panels, prompt="wiki", controls=())
+    shown = data.groupby("where", sort=False)["value"].apply(list).to_dict()
+    assert shown == {
+        "beta = 2.5": approx([2.5, 25]),
+        "beta = 0.1": approx([0.1, 1]),
+        "beta = 1": approx([1, 10]),
+    }
+    assert not data.duplicated(["reading", *curves.KEYS]).any()
+    picture = draw_placed(data, panels, ["published"])
+    drawn = [lines(axes)[0].get_ydata().tolist() for axes in picture.axes]
+    assert drawn == [approx([2.5, 25]), approx([0.1, 1]), approx([1, 10])]
+
+
+# --- curves: bins of a per-token share
+
+BINS = panel("controlled", "share", bins=20)
+BINS_AS_PUBLISHED = panel("published", "share", bins=20)
+
+
+def shares(values):
+    """A table of tokens."""
+    return pd.DataFrame({"token": range(len(values)), "share": values})
+
+
+def bins(*pairs, panels=(BINS,), controls=()):
+    return assemble(*pairs, panels=panels, controls=controls, table="token_membership")
+
+
+@pytest.mark.parametrize("place, share", [(0, 0), (3, 3 / 20), (7, 0.35), (12, 12 / 20), (19, 1.0)])
+def test_a_share_on_an_edge_lies_in_the_bin_that_it_starts_and_1_in_the_last(place, share):
+    data = bins((shares([share]), run()))
+    assert data["value"].tolist() == [float(index == place) for index in range(20)]
+
+
+def test_bins_are_equal_and_hold_the_share_of_the_runs_tokens():
+    data = bins((shares([0, 0.04, 0.06, 1.0, 0.99, 0.5, 0.5, 0.5]), run()))
+    assert data["bin_left"].tolist() == approx([index / 20 for index in range(20)])
+    assert data["bin_right"].tolist() == approx([(index + 1) / 20 for index in range(20)])
+    held = {0: 2 / 8, 1: 1 / 8, 10: 3 / 8, 19: 2 / 8}
+    assert data["value"].tolist() == approx([held.get(index, 0) for index in range(20)])
+    assert data["value"].sum() == approx(1)
+    assert data[["layer", "depth"]].isna().all(axis=None)
+
+
+def test_bins_are_the_mean_over_seeds_then_prompts_whatever_their_tokens():
+    values = {"a": [0.0] * 4, "b": [0.0, 1.0], "c": [1.0] * 3, "d": [0.0, 0.0, 0.0, 1.0]}
+    pairs = [
+        (shares(one), run(weights="norm_matched.0", prompt=name)) for name, one in values.items()
+    ]
+    # In the other seed no token is in the first bin.
+    pairs += [
+        (shares([1.0] * len(one)), run(weights="norm_matched.1", prompt=name))
+        for name, one in values.items()
+    ]
+    data = bins(*pairs)
+    expected = statistics.over_prompts([[0.5], [0.25], [0.0], [0.375]])
+    first = data.iloc[0]
+    assert first["value"] == approx(expected.mean[0])
+    assert (first["low"], first["high"]) == (approx(expected.low[0]), approx(expected.high[0]))
+    assert (first["seeds"], first["prompts"], first["series"]) == (2, 4, "mean over prompts")
+    assert data["value"].sum() == approx(1)
+
+
+def test_published_bins_are_of_one_prompt_with_one_standard_deviation_over_seeds():
+    pairs = [
+        (shares(one), run(weights=f"norm_matched.{seed}"))
+        for seed, one in enumerate([[0.0, 0.0], [0.0, 1.0]])
+    ]
+    pairs.append((shares([0.5]), run(weights="norm_matched.0", prompt="other")))
+    first = bins(*pairs, panels=[BINS_AS_PUBLISHED]).iloc[0]
+    assert (first["value"], first["low"], first["high"]) == approx((0.75, 0.5, 1.0))
+    assert (first["series"], first["n_tokens"]) == ("wiki", 2)
+
+
+def test_a_control_is_in_no_bin():
+    data = bins((shares([0.0]), run()), (shares([1.0]), run(prompt="echo")), controls=["echo"])
+    assert set(data["series"]) == {"wiki"}
+    assert data["value"].tolist() == [1.0, *[0.0] * 19]
+
+
+# --- curves: paired differences
+
+DIFFERENCE = panel("controlled", "distinct", difference=True)
+
+
+def pairs_of(trained, random, seeds=1):
+    """Runs of the prompts; seeds of random weights lie around their mean."""
+    shifts = [0.0] if seeds == 1 else [-0.5, 0.5]
+    return [
+        *((table([0, 0], one), run(prompt=name)) for name, one in trained.items()),
+        *(
+            (table([0, 0], [value + shift for value in one]),
+             run(weights=f"norm_matched.{seed}", prompt=name))
+            for name, one in random.items()
+            for seed, shift in enumerate(shifts)
+        ),
+    ]  # fmt: skip
+
+
+RANDOM = {"list": [0.1, 0.1], "poem": [0.3, 0.1], "code": [0.0, 0.4], "wiki": [0.2, 0.2]}
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_difference_is_paired_by_prompt_after_seeds_are_averaged(seeds):
+    data = assemble(*pairs_of(PROMPTS, RANDOM, seeds), panels=[DIFFERENCE])
+    differences = [
+        [one - two for one, two in zip(PROMPTS[name], RANDOM[name], strict=True)]
+        for name in PROMPTS  # whatever order the random runs come in
+    ]
+    expected = statistics.over_prompts(differences)
+    depth = data[data["layer"].notna()]
+    assert depth["value"].tolist() == approx(expected.mean.tolist())
+    assert depth["low"].tolist() == approx(expected.low.tolist())
+    assert depth["high"].tolist() == approx(expected.high.tolist())
+    assert set(data["weights"]) == {"trained - random"}
+    assert set(data["prompts"]) == {4}
+    assert set(data["seeds"]) == {seeds}
+
+
+def test_a_difference_has_its_mean_over_depth_with_its_interval():
+    data = assemble(*pairs_of(PROMPTS, RANDOM), panels=[DIFFERENCE])
+    means = [sum(PROMPTS[name]) / 2 - sum(RANDOM[name]) / 2 for name in PROMPTS]
+    expected = statistics.over_prompts([[one] for one in means])
+    (mean,) = data[data["series"] == "mean over depth"].to_dict("records")
+    assert mean["value"] == approx(expected.mean[0])
+    assert (mean["low"], mean["high"]) == (approx(expected.low[0]), approx(expected.high[0]))
+    assert mean["prompts"] == 4
+    assert all(math.isnan(mean[name]) for name in ("layer", "depth", "n_tokens"))
+
+
+def test_a_depth_without_a_value_leaves_no_mean_over_depth():
+    random = RANDOM | {"poem": [0.3, NAN]}
+    data = assemble(*pairs_of(PROMPTS, random), panels=[DIFFERENCE])
+    assert data["value"].tolist() == approx([data["value"].iloc[0], NAN, NAN])
+
+
+def test_controls_are_in_no_difference():
+    outlier = {"echo": [9.0, 9.0]}
+    with_it = assemble(
+        *pairs_of(PROMPTS | outlier, RANDOM | {"echo": [0.0, 0.0]}),
+        panels=[DIFFERENCE],
+        controls=["echo"],
+    )
+    pd.testing.assert_frame_equal(
+        with_it, assemble(*pairs_of(PROMPTS, RANDOM), panels=[DIFFERENCE])
+    )
+
+
+@pytest.mark.parametrize("side", ["trained", "random"])
+def test_a_prompt_that_only_one_of_the_weights_has_is_left_out(side):
+    # It comes first: the pairs' series and tokens must not be taken from it.
+    alone = {"alone": [9.0, 9.0]}
+    trained, random = {"wiki": [0.5, 0.75]}, {"wiki": [0.25, 0.25]}
+    if side == "trained":
+        pairs = pairs_of(alone | trained, random)
+    else:
+        pairs = pairs_of(trained, alone | random)
+    data = assemble(*pairs, panels=[DIFFERENCE])
+    assert data["value"].tolist() == approx([0.25, 0.5, 0.375])
+    assert set(data["prompts"]) == {1}
+    assert data["series"].tolist() == ["wiki", "wiki", "mean over depth"]
+
+
+def test_under_four_prompts_a_difference_has_no_interval():
+    three = {name: PROMPTS[name] for name in ("wiki", "code", "poem")}
+    data = assemble(*pairs_of(three, RANDOM), panels=[DIFFERENCE])
+    assert data[["low", "high"]].isna().all(axis=None)
+    assert data["value"].notna().all()
+    assert set(data["prompts"]) == {3}
+
+
+def test_a_model_without_random_weights_or_a_common_prompt_has_no_difference():
+    trained = [(table([0, 0], [0.5, 0.5]), run("bert"))]
+    apart = [
+        (table([0, 0], [0.5, 0.5]), run("t5", prompt="code")),
+        (table([0, 0], [0.5, 0.5]), run("t5", "norm_matched.0", prompt="poem")),
+    ]
+    gpt = pairs_of(PROMPTS, RANDOM)
+    data = assemble(*trained, *apart, *gpt, panels=[DIFFERENCE])
+    assert set(data["model"]) == {"gpt"}
+
+
+def test_bins_have_a_difference_too_and_it_sums_to_nothing():
+    pairs = [
+        (shares([0.0, 0.0, 1.0, 1.0]), run()),
+        (shares([0.0, 0.5]), run(weights="norm_matched.0")),
+        (shares([1.0]), run(prompt="code")),
+        (shares([1.0, 0.5]), run(weights="norm_matched.0", prompt="code")),
+    ]
+    data = bins(*pairs, panels=[panel("controlled", "share", bins=20, difference=True)])
+    assert len(data) == 20  # no mean over depth
+    assert data["value"].iloc[[0, 10, 19]].tolist() == approx([0, -0.5, 0.5])
+    assert data["value"].sum() == approx(0)
+
+
+# --- curves: marks
+
+
+def violations(marks):
+    """A table whose layers are marked where told."""
+    return table([0.5] * len(marks), [0.5] * len(marks)).assign(falls=marks)
+
+
+MARKED = [
+    panel("published", "all", marks="falls", marks_say="it falls"),
+    panel("controlled", "distinct", marks="falls"),
+]
+
+
+def marked(*runs, controls=()):
+    return assemble(*runs, panels=MARKED, controls=controls)
+
+
+FALLS = [
+    (violations([False, True, True, True]), run(weights="norm_matched.0")),
+    (violations([False, False, True, True]), run(weights="norm_matched.1")),
+    (violations([False, False, False, True]), run(weights="norm_matched.0", prompt="code")),
+    (violations([False, False, True, True]), run(weights="norm_matched.1", prompt="code")),
+]
+
+
+def test_marks_count_the_share_of_seeds_as_published_and_of_all_runs_controlled():
+    data = marked(*FALLS)
+    assert reading(data, "published")["violated"].tolist() == approx([0, 0.5, 1, 1])
+    assert reading(data, "controlled")["violated"].tolist() == approx([0, 0.25, 0.75, 1])
+    assert assemble(*FALLS)["violated"].isna().all()  # panels without marks
+
+
+def triangles(axes):
+    return [line for line in axes.lines if line.get_marker() == "v"]
+
+
+def test_a_layer_is_marked_where_more_than_half_of_the_runs_are():
+    figure = draw_curves(marked(*FALLS), panels=MARKED)
+    for axes in figure.axes:
+        (marks,) = triangles(axes)
+        assert marks.get_xdata().tolist() == approx([2 / 3, 1])  # half of the seeds is not more
+        assert marks.get_ydata().tolist() == approx([0.5, 0.5])
+        assert marks.get_linestyle() == "None"
+    assert legend(figure) == ["GPT, random", "it falls"]
+
+
+def test_without_a_mark_that_is_drawn_the_legend_has_none():
+    calm = (violations([False, False]), run())
+    control = (violations([True, True]), run(prompt="echo"))
+    data = marked(calm, control, controls=["poem", "echo"])
+    figure = draw_curves(data, panels=MARKED, controls=["echo"])
+    assert [triangles(axes) for axes in figure.axes] == [[], []]
+    assert "it falls" not in legend(figure)
+
+
 # --- curves: the picture
 
 
-def draw_curves(data, names=("published", "controlled"), panels=PANELS):
+def draw_curves(data, names=("published", "controlled"), panels=PANELS, controls=("poem",)):
+    return draw_placed(data, placed(panels), names, controls)
+
+
+def draw_placed(data, panels, names, controls=("poem",)):
     return curves.draw(
         data,
         names,
-        panels=placed(panels),
+        panels=panels,
         colours={"gpt": "#112233", "bert": "#445566"},
-        controls=["poem"],
+        controls=controls,
         trained_as={"gpt": "trained", "bert": "trained (4-bit weights, dequantised)"},
         titles={name: f"title, {name}" for name in names},
         band_opacity=0.2,
@@ -464,6 +752,97 @@ def test_the_panels_of_the_readings_shown_stand_side_by_side_with_one_title_a_re
     assert alone.get_ylabel() == "all"
 
 
+# Two columns, three rows: bins above depth, and lengths below depth.
+GRID = [
+    panel("published", "all", cell=[0, 0], axis="0 0"),
+    panel("published", "distinct", cell=[1, 0], axis="1 0"),
+    panel("published", "share", bins=20, cell=[2, 0], axis="2 0"),
+    panel("controlled", "all", cell=[0, 1], axis="0 1"),
+    panel("controlled", "count", x="n_tokens", cell=[1, 1], axis="1 1"),
+    panel("controlled", "distinct", difference=True, cell=[2, 1], axis="2 1"),
+]
+
+
+def grid(panels=GRID):
+    kinds = [run(weights=weights) for weights in ("trained", "norm_matched.0")]
+    return curves.assemble(
+        {
+            "clusters": [table([0.1, 0.2], [0.3, 0.4]), table([0.2, 0.3], [0.1, 0.1])],
+            "cluster_length": [lengths({64: [1, 3], 100: [5, 7]})] * 2,
+            "token_membership": [shares([0.0, 1.0])] * 2,
+        },
+        kinds,
+        placed(panels),
+        prompt="wiki",
+        controls=(),
+    )
+
+
+def place(axes):
+    """Row and column of a panel, by the space that it is given."""
+    spec = axes.get_subplotspec()
+    return spec.rowspan.start, spec.colspan.start
+
+
+def test_a_panel_stands_in_its_cell():
+    figure = draw_curves(grid(), panels=GRID)
+    assert {axes.get_ylabel(): place(axes) for axes in figure.axes} == {
+        f"{row} {column}": (row, column) for row in range(3) for column in range(2)
+    }
+    alone = draw_curves(grid(), ["published"], GRID)
+    assert [axes.get_ylabel() for axes in alone.axes] == ["0 0", "1 0", "2 0"]
+
+
+def test_only_the_lowest_panel_of_a_column_with_one_kind_of_x_names_it():
+    figure = draw_curves(grid(), panels=GRID)
+    named = {axes.get_ylabel(): axes.get_xlabel() for axes in figure.axes}
+    depth = "depth (layer / number of layers)"
+    assert named == {
+        "0 0": "",
+        "1 0": depth,
+        "2 0": "share of layers in a cluster",
+        "0 1": "",
+        "1 1": "first tokens of each prompt",
+        "2 1": depth,
+    }
+
+
+def test_a_difference_is_drawn_apart_from_its_curves_about_a_line_at_zero():
+    panels = [panel("controlled", "distinct"), DIFFERENCE | {"cell": [0, 1]}]
+    data = assemble(*pairs_of(PROMPTS, RANDOM), panels=panels)
+    curve, difference = draw_curves(data, ["controlled"], panels).axes
+    assert len(lines(curve)) == 2
+    drawn, zero = lines(difference)
+    assert drawn.get_ydata().tolist() == approx([0.25, 0.1])
+    assert list(zero.get_ydata()) == [0, 0]
+    assert drawn.get_linestyle() == "-"
+    ends = data[data["series"] == "mean over depth"][["value", "low", "high"]].to_numpy()[0]
+    value, low, high = (f"{end:+.2g}" for end in ends)
+    assert difference.get_title(loc="left") == f"mean over depth {value} [{low}, {high}]"
+
+
+def test_a_difference_of_one_prompt_has_its_mean_over_depth_and_no_interval():
+    one = {"wiki": [0.5, 0.75]}
+    panels = [panel("controlled", "distinct"), DIFFERENCE | {"cell": [0, 1]}]
+    data = assemble(*pairs_of(one, {"wiki": [0.25, 0.25]}), panels=panels)
+    _, difference = draw_curves(data, ["controlled"], panels).axes
+    assert difference.get_title(loc="left") == "mean over depth +0.38"
+
+
+def test_bins_are_steps_with_their_band():
+    pairs = [
+        (shares([0.0, 1.0]), run(weights="norm_matched.0")),
+        (shares([1.0, 1.0]), run(weights="norm_matched.1")),
+    ]
+    data = bins(*pairs, panels=[BINS_AS_PUBLISHED])
+    (axes,) = draw_curves(data, ["published"], [BINS_AS_PUBLISHED]).axes
+    steps, band = [patch.get_data() for patch in axes.patches]
+    assert steps.values.tolist() == approx([0.25, *[0] * 18, 0.75])
+    assert steps.edges.tolist() == approx([index / 20 for index in range(21)])
+    assert band.values[0] == approx(0.5)
+    assert band.baseline[0] == approx(0)
+
+
 def test_the_axis_follows_the_limits_or_starts_at_zero_and_holds_the_data():
     panels = [panel("published", "all"), panel("controlled", "distinct", limits=[0, 2])]
     data = assemble((table([10.0, 20.0], [0.4, 0.5]), run()), panels=panels)
@@ -471,6 +850,34 @@ def test_the_axis_follows_the_limits_or_starts_at_zero_and_holds_the_data():
     assert free.get_ylim()[0] <= 0
     assert 20 <= free.get_ylim()[1] < 25
     assert given.get_ylim() == pytest.approx((-0.06, 2.06))
+
+
+@pytest.mark.parametrize(
+    "values, free, holds_zero",
+    [
+        ([-5.0, -2.0], False, True),
+        ([-5.0, 3.0], False, True),
+        ([7.0, 9.0], False, True),
+        ([7.0, 9.0], True, False),
+        ([-5.0, -2.0], True, False),
+    ],
+)
+def test_an_axis_shows_all_data_and_zero_unless_it_is_free(values, free, holds_zero):
+    panels = [panel("published", "all", free=free)]
+    data = assemble((table(values), run()), panels=panels)
+    low, high = draw_curves(data, ["published"], panels).axes[0].get_ylim()
+    assert low <= min(values)
+    assert max(values) <= high
+    assert (low <= 0 <= high) == holds_zero
+
+
+def test_an_axis_shows_the_lower_end_of_a_band():
+    pairs = [(table([one, one]), run(weights=f"norm_matched.{i}")) for i, one in enumerate([-3, 5])]
+    panels = [panel("published", "all")]
+    data = assemble(*pairs, panels=panels)
+    low, high = draw_curves(data, ["published"], panels).axes[0].get_ylim()
+    assert low <= -3
+    assert high >= 5
 
 
 def test_a_reference_is_dotted_beside_every_curve_but_a_controls():
@@ -873,51 +1280,58 @@ def per_run(name, panels, final):
     return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
-@pytest.fixture
-def caption(root, tmp_path):
-    """Render a figure's real caption: from the real catalogue, template and assembled numbers."""
+def real_figure(name, config, final=False, scale="linear", matched=True):
+    """A figure of the real catalogue: its numbers, assembled, and what its script knows of it."""
+    causal = dict.fromkeys(config["models"], True)
+    chosen, _ = catalogue.chosen(CATALOGUE, METRICS, config, causal)
+    (figure,) = [one for one in chosen if one.name == name]
+    facts, options = figure.params, figure.params["options"]
+    if figure.entry["draw"] == "histograms":
+        counted = {(1, "residual"): [0, 5, 5, 30], (1, "final_norm"): [0, 0, 0, 40]}
+        table_of_counts = counts(1, final=final, state_counts=counted)
+        # Four bins would all lie below .9: the last one stands in for the bins above it.
+        table_of_counts["bin_left"] = table_of_counts["bin_left"].replace(0.5, 0.92)
+        data = histograms.assemble(table_of_counts, options["panels"])
+        return data, facts | {"scale": scale, "matched": matched}
+    # As scripts/draw_curves.py does.
+    panels = placed(options["panels"], **facts["constants"])
+    rest = {key: value for key, value in options.items() if key != "panels"}
+    trained_as = {
+        one["model"]: one["weights_are"] for one in facts["runs"] if one["weights"] == "trained"
+    }
+    data = curves.assemble(
+        {one: [per_run(one, panels, final) for _ in figure.runs] for one in facts["tables"]},
+        facts["runs"],
+        panels,
+        prompt=facts["prompt"],
+        controls=facts["controls"],
+    )
+    filled = captions.filled(rest, facts["constants"]) | {"panels": panels}
+    return data, facts | {"options": filled, "trained_as": trained_as}
 
-    def render(name, config, reading, final=False, change=None, scale="linear", matched=True):
-        real = catalogue.load(root / "workflow/figures.yaml")
-        metrics = catalogue.load(root / "workflow/metrics.yaml")
-        causal = dict.fromkeys(config["models"], True)
-        chosen, _ = catalogue.chosen(real, metrics, config, causal)
-        (figure,) = [one for one in chosen if one.name == name]
-        facts, options = figure.params, figure.params["options"]
-        if figure.entry["draw"] == "curves":
-            # As scripts/draw_curves.py does.
-            panels = placed(options["panels"], **facts["constants"])
-            rest = {key: value for key, value in options.items() if key != "panels"}
-            options = captions.filled(rest, facts["constants"]) | {"panels": panels}
-            trained_as = {
-                one["model"]: one["weights_are"]
-                for one in facts["runs"]
-                if one["weights"] == "trained"
-            }
-            facts = facts | {"options": options, "trained_as": trained_as}
-            data = curves.assemble(
-                {one: [per_run(one, panels, final) for _ in figure.runs]
-                 for one in facts["tables"]},
-                facts["runs"],
-                panels,
-                prompt=facts["prompt"],
-                controls=facts["controls"],
-            )  # fmt: skip
-        else:
-            shares = {(1, "residual"): [0, 5, 5, 30], (1, "final_norm"): [0, 0, 0, 40]}
-            table_of_counts = counts(1, final=final, state_counts=shares)
-            # Four bins would all lie below .9: the last one stands in for the bins above it.
-            table_of_counts["bin_left"] = table_of_counts["bin_left"].replace(0.5, 0.92)
-            data = histograms.assemble(table_of_counts, options["panels"])
-            facts = facts | {"scale": scale, "matched": matched}
-        if change:
-            data = change(data)
+
+@pytest.fixture
+def rendered(root, tmp_path):
+    """Render a real template from a csv with the rows of a reading."""
+
+    def render(name, data, facts, reading):
         shown = ["published"] if reading == "published" else ["published", "controlled"]
         rows = data[data["reading"].isin(shown)].to_dict("records")
         csv = tmp_path / "figure.csv"
         tables.write(csv, rows, keys=list(rows[0]), empty=list(rows[0]))
-        template = root / f"workflow/report/{figure.entry['caption']}.rst"
+        template = root / f"workflow/report/{CATALOGUE[name]['caption']}.rst"
         return captions.render(template, csv, reading, facts)
+
+    return render
+
+
+@pytest.fixture
+def caption(rendered):
+    """Render a figure's real caption: from the real catalogue, template and assembled numbers."""
+
+    def render(name, config, reading, final=False, change=None, **axis):
+        data, facts = real_figure(name, config, final, **axis)
+        return rendered(name, change(data) if change else data, facts, reading)
 
     return render
 
@@ -934,7 +1348,6 @@ def as_read(caption):
     return document.astext()
 
 
-CATALOGUE = catalogue.load(ROOT / "workflow/figures.yaml")
 # Every figure that is drawn here, so that a new one is covered on its own.
 FIGURES = [name for name, entry in CATALOGUE.items() if entry["draw"] in ("curves", "histograms")]
 CURVES = [name for name in FIGURES if CATALOGUE[name]["draw"] == "curves"]
@@ -1098,6 +1511,166 @@ def test_a_caption_follows_its_csv(caption, name, reading, change, says):
     after = as_read(caption(name, configuration(), reading, change=change))
     assert says not in before
     assert says in after
+
+
+def told(panel):
+    """The rows of a panel of which a caption says the last value of trained weights."""
+    rows = (
+        "reading == @panel['reading'] and measure == @panel['column'] and where_ == @panel['where']"
+    )
+    if panel.get("difference"):
+        return f"{rows} and series == 'mean over depth'"
+    along = "bin_left" if "bins" in panel else "layer"
+    return f"{rows} and weights == 'trained' and {along}.notna()"
+
+
+@pytest.mark.parametrize("shown", ["published", "controlled"])
+@pytest.mark.parametrize("name", CURVES)
+def test_every_panels_last_value_is_told_from_the_csv(rendered, name, shown):
+    data, facts = real_figure(name, configuration(prompts=4))
+    tried = 0
+    for panel in facts["options"]["panels"]:
+        # Bins have no mean over depth; of a curve over lengths no number is told.
+        nothing = panel.get("difference") and "bins" in panel
+        if panel["reading"] != shown or nothing or panel.get("x") == "n_tokens":
+            continue
+        rows = data.rename(columns={"where": "where_"}).query(told(panel)).index
+        before = as_read(rendered(name, data, facts, shown))
+        changed = data.copy()
+        changed.loc[rows[-1], "value"] = 0.0123
+        after = as_read(rendered(name, changed, facts, shown))
+        assert "0.0123" not in before
+        assert after.count("0.0123") == 1, panel
+        tried += 1
+    assert tried
+
+
+@pytest.mark.parametrize("shown", ["published", "controlled"])
+@pytest.mark.parametrize("name", [name for name in FIGURES if name not in CURVES])
+def test_every_histograms_last_count_is_told_from_the_csv(caption, name, shown):
+    before = as_read(caption(name, configuration(), shown))
+    change = edited("count", f"reading == '{shown}'", 0)
+    after = as_read(caption(name, configuration(), shown, change=change))
+    assert before != after
+    assert "to 0.00" in after
+    assert "to 0.00" not in before
+
+
+@pytest.mark.parametrize(
+    "prompts, says",
+    [
+        (2, "0.0123; 2 prompts, with which a sign test can reach p = 0.500 at best."),
+        (4, "0.0123, 95% interval 0.00100 to 0.0222; 4 prompts, with which a sign test can reach "
+            "p = 0.125 at best."),
+        (8, "0.0123, 95% interval 0.00100 to 0.0222; 8 prompts, with which a sign test can reach "
+            "p = 0.00781 at best."),
+    ],
+)  # fmt: skip
+def test_a_caption_states_a_difference_its_interval_and_the_smallest_p(caption, prompts, says):
+    def change(data):
+        mean = data["series"] == "mean over depth"
+        new = data.assign(value=data["value"].mask(mean, 0.0123))
+        banded = mean & new["low"].notna()
+        return new.assign(low=new["low"].mask(banded, 0.001), high=new["high"].mask(banded, 0.0222))
+
+    config = configuration(prompts=prompts)
+    text = as_read(caption("fig08_membership", config, "controlled", change=change))
+    assert f"GPT, trained minus random membership, mean over depth: {says}" in text
+    published = as_read(caption("fig08_membership", config, "published", change=change))
+    assert "minus random membership" not in published
+
+
+def test_a_caption_tells_the_outer_bins(caption):
+    text = as_read(caption("fig08_membership", configuration(), "published"))
+    outer = (
+        "0.250 of the tokens are clustered in less than 0.0500 of the layers, 0.500 in at least "
+        "0.950."
+    )
+    assert f"GPT, trained: {outer}" in text
+    assert f"GPT, random: {outer}" in text
+
+
+def test_a_caption_counts_the_marked_layers(caption):
+    name, config = "fig14_energy_second", configuration(seeds=2)
+    for which in ("published", "controlled"):
+        before = as_read(caption(name, config, which))
+        assert "at β = 1, GPT" in before
+        assert "at β = 2, GPT" in before
+        assert "▼ at 0 of 2 layers" not in before
+        rows = f"reading == '{which}' and violated == 1 and weights == 'random'"
+        for share, counted in ((0.5, 0), (0.51, 1)):  # half is not more than half
+            text = as_read(caption(name, config, which, change=edited("violated", rows, share)))
+            assert ("▼ at 0 of 2 layers" in text) == (counted == 0), which
+
+
+@pytest.mark.parametrize("name", [one for one in CURVES if one != "fig14_energy_second"])
+def test_a_caption_without_marks_counts_none(caption, name):
+    marks = any("marks" in one for one in CATALOGUE[name]["options"]["panels"])
+    assert ("▼ at 1 of 2 layers" in caption(name, configuration(), "controlled")) == marks
+
+
+@pytest.mark.filterwarnings("error:constrained_layout not applied:UserWarning")
+@pytest.mark.parametrize("names", [["published"], ["published", "controlled"]])
+@pytest.mark.parametrize("name", CURVES)
+def test_every_figure_of_curves_has_its_layout_and_stays_on_the_page(name, names):
+    config = configuration(prompts=4, controls=1)
+    config["metrics"]["beta"] = [0.1, 1, 2, 5]  # four rows, as the default configuration has
+    data, facts = real_figure(name, config, final=True)
+    figure = curves.draw(
+        data[data["reading"].isin(names)],
+        names,
+        panels=facts["options"]["panels"],
+        colours={one["model"]: one["colour"] for one in facts["runs"]},
+        controls=facts["controls"],
+        trained_as=facts["trained_as"],
+        titles=dict.fromkeys(names, "title"),
+        band_opacity=facts["options"]["band_opacity"],
+    )
+    figure.draw_without_rendering()
+    width, height = figure.get_size_inches()
+    columns = 1 + max(place(axes)[1] for axes in figure.axes)
+    assert width == (style.COLUMN if columns == 1 else style.PAGE)
+    assert height <= style.TALLEST
+    (shown,) = figure.legends
+    under = shown.get_window_extent()
+    assert under.y0 >= 0
+    assert all(axes.get_window_extent().y0 >= under.y1 for axes in figure.axes)
+    assert all(axes.lines or axes.patches for axes in figure.axes)
+
+
+def test_rows_and_a_long_legend_make_a_figure_no_taller_than_the_tallest():
+    rows = [panel("published", "all", cell=[row, 0]) for row in range(4)]
+    data = assemble((table([0.1, 0.2]), run()), panels=rows[:1])
+    heights = [
+        draw_curves(data, ["published"], rows[:count]).get_size_inches()[1] for count in (1, 2, 4)
+    ]
+    assert heights[0] < heights[1] < heights[2] <= style.TALLEST
+    many = pd.concat([data.assign(label=f"model {index}", model="gpt", weights=weights)
+                      for index in range(9) for weights in ("trained", "random")])  # fmt: skip
+    many["model"] = many["label"]
+    figure = curves.draw(
+        many,
+        ["published"],
+        panels=placed(rows),
+        colours=dict.fromkeys(many["model"], "#112233"),
+        controls=[],
+        trained_as=dict.fromkeys(many["model"], "trained"),
+        titles={"published": "title"},
+        band_opacity=0.2,
+    )
+    assert figure.get_size_inches()[1] == style.TALLEST
+
+
+def test_two_models_of_one_label_have_a_difference_each(rendered):
+    data, facts = real_figure("fig08_membership", configuration(prompts=4))
+    other = data.assign(model="other")
+    mean = other["series"] == "mean over depth"
+    other["value"] = other["value"].mask(mean, 0.0123)
+    facts["trained_as"]["other"] = "trained"
+    both = pd.concat([data, other], ignore_index=True)
+    text = as_read(rendered("fig08_membership", both, facts, "controlled"))
+    assert text.count("GPT, trained minus random membership, mean over depth:") == 2
+    assert "mean over depth: 0.0123" in text
 
 
 def test_a_caption_that_asks_for_what_is_not_there_is_refused(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import struct
 
 import pytest
 
@@ -154,6 +155,62 @@ def test_quantised_weights_are_called_so(source, words):
 def test_a_source_is_described_in_words():
     assert sources.describe({"package": "a", "path": "b"}) == "Python package a, folder b"
     assert sources.describe({"local": "/data/mine"}) == "local folder /data/mine"
+
+
+# --- causal or not
+
+
+@pytest.mark.parametrize(
+    "family, causal",
+    [
+        ("gpt2", True),
+        ("llama", True),
+        ("qwen3", True),
+        ("ernie4_5", True),  # a language model in spite of its name
+        ("modernbert-decoder", True),
+        ("no such family", True),
+        ("bert", False),
+        ("roberta", False),
+        ("distilbert", False),
+        ("albert", False),
+        ("modernbert", False),
+        ("xlm-roberta", False),
+        ("ernie", False),
+    ],
+)
+def test_a_configuration_tells_whether_its_family_is_causal(folder, family, causal):
+    (folder / "config.json").write_text(json.dumps({"model_type": family, "is_decoder": False}))
+    assert sources.is_causal(folder) is causal
+
+
+def test_a_family_that_looks_both_ways_is_causal_as_a_decoder(folder):
+    (folder / "config.json").write_text('{"model_type": "bert", "is_decoder": true}')
+    assert sources.is_causal(folder) is True
+
+
+def test_a_configuration_without_a_family_counts_as_causal(folder):
+    (folder / "config.json").write_text("{}")
+    assert sources.is_causal(folder) is True
+
+
+@pytest.mark.parametrize(
+    "family, causal",
+    [("llama", True), ("bert", False), ("nomic-bert", False), ("ernie4_5-moe", True)],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_the_header_of_a_gguf_file_tells_whether_its_family_is_causal(
+    tmp_path, family, causal, first
+):
+    def text(value):
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    # Key, the type of a text (8), the text. Another value that speaks of BERT is no family.
+    known = text("general.architecture") + struct.pack("<I", 8) + text(family)
+    other = text("general.name") + struct.pack("<I", 8) + text("not bert")
+    values = known + other if first else other + known
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + values + b"\0" * 5000)
+    assert sources.is_causal(file) is causal
 
 
 # --- identity

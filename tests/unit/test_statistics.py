@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from tokensphere import statistics
 
@@ -82,6 +83,16 @@ def test_too_few_units_make_a_mean_but_no_band(function, fewest):
 def test_the_same_units_make_the_same_band():
     one, two = statistics.over_prompts(units(8)), statistics.over_prompts(units(8))
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8])
+def test_the_smallest_p_is_that_of_a_sign_test_in_which_all_units_agree(count):
+    expected = binomtest(count, count).pvalue
+    assert statistics.smallest_p(count) == approx(expected)
+
+
+def test_no_unit_rejects_nothing():
+    assert statistics.smallest_p(0) == 1.0
 
 
 @pytest.mark.parametrize("function", [statistics.over_seeds, statistics.over_prompts])

@@ -253,17 +253,19 @@ def _controlled(rows: pd.DataFrame) -> pd.DataFrame:
 def _differences(rows: pd.DataFrame) -> pd.DataFrame:
     """Subtract a model's random values from its trained ones, prompt by prompt.
 
-    Against depth, a last row holds the mean over depth. A model without both is left out.
+    Against depth, a last row holds the mean over depth. A prompt without both is left out, and so
+    is a model without such a prompt.
     """
     trained, random = (rows[rows["weights"] == kind] for kind in ("trained", "random"))
-    both = [prompt for prompt in trained["prompt"].unique() if (random["prompt"] == prompt).any()]
-    if not both:
+    trained = trained[trained["prompt"].isin(random["prompt"])]
+    random = random[random["prompt"].isin(trained["prompt"])]
+    if trained.empty:
         return pd.DataFrame(columns=COLUMNS)
-    difference = _by_prompt(trained).loc[both] - _by_prompt(random).loc[both]
-    shown = trained[(trained["state"] == "residual") & trained["prompt"].isin(both)]
-    shown = shown.assign(reference=np.nan, violated=np.nan)
+    one = _by_prompt(trained)
+    difference = one - _by_prompt(random).loc[one.index]
+    shown = trained[trained["state"] == "residual"].assign(reference=np.nan, violated=np.nan)
     seeds = random["seed"].nunique()
-    points = _points(shown, statistics.over_prompts(difference), seeds, len(both))
+    points = _points(shown, statistics.over_prompts(difference), seeds, len(one))
     if _along(rows) == "layer":
         band = statistics.over_prompts(difference.mean(axis="columns", skipna=False).to_frame())
         mean = points.iloc[[-1]].assign(
@@ -455,12 +457,9 @@ def _panel(
         axes.set_xlim(0, 1)
     low, high = axes.get_ylim()
     if not panel.get("free"):
-        low = min(
-            0.0,
-            float(
-                np.nanmin(data[["value", "low", "reference"]].to_numpy(dtype=float), initial=0.0)
-            ),
-        )
+        values = data[["value", "low", "reference"]].to_numpy(dtype=float)
+        low = float(np.nanmin(values, initial=0.0))
+        high = max(0.0, high)
     low, high = panel.get("limits", (low, high))
     margin = 0.03 * (high - low)
     axes.set_ylim(low - margin, high + margin)

@@ -51,7 +51,9 @@ def assemble(
         merged into), and, in the controlled reading, one row a layer (kind `kept`: the share of
         the clusters before that stay, and by chance, under permuted labels).
     """
-    here = tracks[tracks["state"] == "residual"]
+    # A table without a row does not know that its columns are numbers.
+    number = {"layer": "int64", "tracked": "int64", "size": "int64", "position": "float64"}
+    here = tracks[tracks["state"] == "residual"].astype(number)
     last = int(turnover["layer"].max())
     place = (here["position"] * here["size"]).groupby(here["tracked"]).sum()
     place /= here.groupby("tracked")["size"].sum()
@@ -128,7 +130,8 @@ def draw(
 
 def _river(axes: Axes, data: pd.DataFrame, least_layers: int) -> None:
     bands = data[data["kind"] == "band"]
-    step = 1 / max(float(data["layer"].max()), 1.0)
+    later = data[data["layer"] > 0]  # the last layer may have no row: not its number, but its depth
+    step = float((later["depth"] / later["layer"]).max())
     middle = {
         (int(band["tracked"]), int(band["layer"])): (band["bottom"] + band["top"]) / 2
         for band in bands.to_dict("records")
