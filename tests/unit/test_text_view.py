@@ -7,12 +7,12 @@ import json
 import re
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokensphere import sphere, store, text_view, tracking
+from tokensphere import sphere, store, text_view
+from tools.text_views import assemble, states, tracked, write_store
 
 DANGEROUS = [
     "</script><script>alert(1)</script>",
@@ -39,43 +39,6 @@ LAYERS = {
 @pytest.fixture(scope="session")
 def template(root):
     return (root / "workflow/report/text_view.html").read_text(encoding="utf-8")
-
-
-def states(tokens, layers=2, width=8, seed=0):
-    random = np.random.default_rng(seed)
-    return random.standard_normal((layers + 2, tokens, width)).astype(np.float32)
-
-
-def write_store(path, pieces, vectors, final_norm=True, **attributes):
-    count = len(vectors) - 1 - final_norm
-    facts = {
-        "layers": count,
-        "n_tokens": len(pieces),
-        "width": vectors.shape[2],
-        "final_norm": final_norm,
-        "weights_are": "trained (4-bit weights, dequantised)",
-        "scheme": "trained",
-        "prompt": "by_hand",
-        "truncated": False,
-        "piece_markers": {"space": "ĠĊĉ"},
-    }
-    with store.Writer(path, facts | attributes) as writer:
-        writer.write_tokens(list(range(len(pieces))), pieces, [False] * len(pieces))
-        for layer in range(count + 1):
-            writer.write_residual(layer, vectors[layer])
-        if final_norm:
-            writer.write_final_norm(vectors[-1])
-
-
-def assemble(path, labels, label="A model"):
-    labels = {state: np.array(one) for state, one in labels.items()}
-    identities, happened = tracking.track(labels)
-    tracks = pd.DataFrame(
-        tracking.describe(labels, identities), columns=list(tracking.TRACK_COLUMNS)
-    )
-    events = pd.DataFrame(happened, columns=list(tracking.EVENT_COLUMNS))
-    with store.Activations(path) as activations:
-        return text_view.assemble(activations, labels, tracks, events, label=label)
 
 
 @pytest.fixture
@@ -162,14 +125,10 @@ def test_a_run_without_any_cluster_has_a_page(tmp_path, template):
 
 def test_labels_and_tracks_of_different_clusters_are_refused(tmp_path):
     write_store(tmp_path / "a.zarr.zip", ["a", "b", "c"], states(3))
-    labels = {state: np.array([0, 0, -1]) for state in LAYERS}
-    tracks = pd.DataFrame(
-        tracking.describe(labels, tracking.track(labels)[0]), columns=list(tracking.TRACK_COLUMNS)
-    )
+    labels, tracks, events = tracked({state: [0, 0, -1] for state in LAYERS})
     with store.Activations(tmp_path / "a.zarr.zip") as activations:
         for wrong in ([0, 0, 0], [1, 1, -1], [-1, -1, -1]):
             other = labels | {(1, "residual"): np.array(wrong)}
-            events = pd.DataFrame(columns=list(tracking.EVENT_COLUMNS))
             with pytest.raises(ValueError, match="not of the same clusters"):
                 text_view.assemble(activations, other, tracks, events, label="A model")
 
