@@ -123,7 +123,7 @@ def test_colours_and_counts_are_those_of_the_tables(opened, page_of_clusters):
         assert said.startswith(f"{count} cluster")
         assert f"{clustered} of {len(PIECES)} tokens in one" in said
         here = events[(events["layer"] == layer) & (events["state"] == state)]["event"].tolist()
-        assert ("since layer" in said) == (layer > 0)
+        assert (f"since layer {layer - 1}:" in said) == (layer > 0)
         for event in ("birth", "death", "merge", "split"):
             assert layer == 0 or f" {here.count(event)} {event}" in said
     assert len(set(look_of.values())) == len(look_of) > 3
