@@ -144,7 +144,7 @@ def test_a_token_shows_its_cluster_and_its_neighbours(opened, page_of_clusters):
         others = [i for i, one in enumerate(of) if one == of[token] and i != token]
         said = details.locator(".cluster").inner_text()
         first = tracks[tracks["tracked"] == of[token]].iloc[0]
-        name = "final norm" if first["state"] == "final_norm" else f"layer {first['layer']}"
+        name = "the final norm" if first["state"] == "final_norm" else f"layer {first['layer']}"
         size = f"{len(others) + 1} token" + "s" * (len(others) > 0)
         assert said.startswith(f"Cluster {of[token]}, {size}, since {name}")
         assert numbers(details.locator(".members .number")) == others
