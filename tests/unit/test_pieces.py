@@ -229,6 +229,8 @@ def test_bytes_of_a_whole_character_are_the_character_and_cut_ones_stay_bytes():
         ["", "<0x98>"],
         ["", "<0x80>", "b"],
     ]
+    # The rest of a character is none, however much text follows it.
+    assert shown("<0xF0><0x9F>", "<0x98><0x80>bcd")[1] == ["", "<0x98><0x80>", "bcd"]
     assert shown("<0x80>a<0xFF>") == [["", "<0x80>", "a", "<0xFF>"]]  # of no character at all
 
 
