@@ -39,5 +39,5 @@ rule all:
             for run in RUNS
         ],
         [f"results/figures/{figure.name}.png" for figure in FIGURES],
-        "results/contact_sheet.png",
+        ["results/contact_sheet.png"] if FIGURES else [],
         [f"results/text/{run.path}.html" for run in catalogue.text_views(CONFIG)],

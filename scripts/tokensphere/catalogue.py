@@ -150,7 +150,8 @@ def _lacking(
     """Say what a figure needs and the configuration lacks; empty if nothing."""
     models = _models(entry, config)
     if entry.get("causal") and (both_ways := [model for model in models if not causal[model]]):
-        return f"{both_ways[0]} is not causal; name a causal model as roles.{entry['models'][0]}"
+        role = next(one for one in entry["models"] if config["roles"][one] == both_ways[0])
+        return f"{both_ways[0]} is not causal; name a causal model as roles.{role}"
     for kind in entry["weights"]:
         if not any(_weights(kind, entry["seeds"], model, config) for model in models):
             scheme = kind if kind == "trained" else f"{config['figures']['baseline']}.0"

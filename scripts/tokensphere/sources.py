@@ -30,8 +30,9 @@ TOKENIZER = (
 GGUF = ".gguf"
 # Families that attend in both directions, unless a configuration makes them decoders.
 BIDIRECTIONAL = re.compile(
-    r"bert|electra|ernie|longformer|big_bird|mpnet|funnel|fnet|nystromformer|rembert|roformer"
-    r"|^xlm$|xlm-roberta|canine|data2vec-text|esm|luke|megatron-bert|mra|nezha|splinter|xmod|yoso"
+    r"bert(?!-decoder|-generation)|electra|ernie(?!4)|longformer|big_bird|mpnet|funnel|fnet"
+    r"|nystromformer|roformer|^xlm$|canine|data2vec-text|esm|luke|mra|nezha|splinter|xmod|yoso"
+    r"|layoutlm|tapas|jina_embeddings|^gte$"
 )
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 
@@ -156,6 +157,8 @@ def _gguf_architecture(file: Path) -> str:
     with open(file, "rb") as stream:
         header = stream.read(4096)
     key = b"general.architecture"
+    if key not in header:
+        return ""
     start = header.find(key) + len(key) + 4
     length = int.from_bytes(header[start : start + 8], "little")
     return header[start + 8 : start + 8 + length].decode("utf-8", "replace")

@@ -23,13 +23,13 @@ CURVES = {
 RANDOM = CURVES | {
     "title": "One random run",
     "tables": ["inner_product_histogram"],
-    "models": "focus",
+    "models": ["focus"],
     "weights": ["baseline"],
     "matches": ["trained"],
     "seeds": "first",
     "prompts": "one",
 }
-TRAINED = RANDOM | {"models": "second", "weights": ["trained"], "matches": ["baseline"]}
+TRAINED = RANDOM | {"models": ["second"], "weights": ["trained"], "matches": ["baseline"]}
 FIGURES = {"curves": CURVES, "random": RANDOM, "trained": TRAINED}
 
 METRICS = {
@@ -70,8 +70,9 @@ def config():
     }
 
 
-def choose(config, figures=FIGURES, metrics=METRICS):
-    chosen, skipped = catalogue.chosen(figures, metrics, config)
+def choose(config, figures=FIGURES, metrics=METRICS, both_ways=()):
+    causal = {model: model not in both_ways for model in config["models"]}
+    chosen, skipped = catalogue.chosen(figures, metrics, config, causal)
     return {figure.name: figure for figure in chosen}, skipped
 
 
@@ -257,15 +258,15 @@ def test_a_change_redraws_exactly_the_figures_that_show_it(config, change, redra
 
 def test_the_real_catalogue_redraws_many_model_figures_alone_for_a_new_model(root, config):
     real = catalogue.load(root / "workflow/figures.yaml")
-    config["metrics"] |= dict.fromkeys(
-        ["beta", "energy_drop", "energy_drop_relative", "energy_pairs"], 1
-    )
+    metrics = catalogue.load(root / "workflow/metrics.yaml")
+    taken = [constant for metric in metrics.values() for constant in metric["constants"]]
+    config["metrics"] = dict.fromkeys(taken, 1)
     many = {name for name, entry in real.items() if entry["models"] == "all"}
 
     def add(other):
         other["models"]["new"] = {"source": LOCAL, "weights": ["trained", "norm_matched.0"]}
 
-    assert changed(config, add, real, catalogue.load(root / "workflow/metrics.yaml")) == many
+    assert changed(config, add, real, metrics) == many
 
 
 # --- what is not drawn
@@ -316,7 +317,9 @@ def test_every_entry_names_things_that_exist(root):
         assert (root / f"workflow/report/{entry['caption']}.rst").is_file(), name
         assert entry["tables"], name
         assert set(entry["tables"]) <= written, name
-        assert entry["models"] in ("all", "focus", "second"), name
+        assert entry["models"] == "all" or entry["models"], name
+        assert entry["models"] == "all" or set(entry["models"]) <= {"focus", "second"}, name
+        assert entry.get("causal", False) in (True, False), name
         assert {*entry["weights"], *entry.get("matches", [])} <= {"trained", "baseline"}, name
         assert entry["seeds"] in ("all", "first"), name
         assert entry["prompts"] in ("all", "one"), name

@@ -2,6 +2,7 @@
 
 import io
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import docutils.core
@@ -15,6 +16,7 @@ from matplotlib.colors import to_hex
 from tokensphere import catalogue, statistics, tables
 from tokensphere.drawing import captions, curves, histograms, readings, style
 
+ROOT = Path(__file__).parents[2]
 NAN = math.nan
 # A handful of float64 operations on numbers of order 1.
 ROUNDING = 1e-12
@@ -50,9 +52,14 @@ PANELS = [
 ]
 
 
-def assemble(*pairs, panels=PANELS, prompt="wiki", controls=()):
+def placed(panels, **constants):
+    """Place panels in their grid, as scripts/draw_curves.py does."""
+    return curves.expand(panels, constants)
+
+
+def assemble(*pairs, panels=PANELS, prompt="wiki", controls=(), table="states"):
     frames, runs = zip(*pairs, strict=True)
-    return curves.assemble({"states": frames}, runs, panels, prompt=prompt, controls=controls)
+    return curves.assemble({table: frames}, runs, placed(panels), prompt=prompt, controls=controls)
 
 
 def reading(data, name, series=None):
@@ -223,7 +230,7 @@ def joined(panels, *pairs, prompt="wiki", controls=()):
     """Assemble a figure of two tables of states, `counts` and `ranks`."""
     counts_, ranks_, runs = zip(*pairs, strict=True)
     tables_ = {"counts": counts_, "ranks": ranks_}
-    return curves.assemble(tables_, runs, panels, prompt=prompt, controls=controls)
+    return curves.assemble(tables_, runs, placed(panels), prompt=prompt, controls=controls)
 
 
 def test_tables_of_a_run_are_joined_by_layer_and_state_in_whatever_order():
@@ -283,9 +290,7 @@ def lengths(values):
 
 
 def over_lengths(*pairs, controls=()):
-    frames, runs = zip(*pairs, strict=True)
-    tables_ = {"cluster_length": frames}
-    return curves.assemble(tables_, runs, [BY_LENGTH], prompt="wiki", controls=controls)
+    return assemble(*pairs, panels=[BY_LENGTH], controls=controls)
 
 
 def test_a_curve_over_lengths_is_the_mean_over_layers_then_over_the_prompts_that_are_so_long():
@@ -334,7 +339,7 @@ def draw_curves(data, names=("published", "controlled"), panels=PANELS):
     return curves.draw(
         data,
         names,
-        panels=panels,
+        panels=placed(panels),
         colours={"gpt": "#112233", "bert": "#445566"},
         controls=["poem"],
         trained_as={"gpt": "trained", "bert": "trained (4-bit weights, dequantised)"},
@@ -360,6 +365,12 @@ def lines(axes):
         for line in axes.lines
         if len(line.get_xdata()) > 1 and not np.isnan(line.get_ydata()).all()
     ]
+
+
+def legend(figure):
+    """What the legend says, in its order."""
+    (one,) = figure.legends
+    return [text.get_text() for text in one.get_texts()]
 
 
 def test_a_random_curve_has_the_colour_of_its_model_and_is_dashed():
@@ -406,8 +417,8 @@ def test_the_legend_stays_inside_the_picture():
     ).assign(label="SmolLM2-135M")
     figure = draw_curves(data)
     figure.draw_without_rendering()
-    (legend,) = figure.legends
-    assert legend.get_window_extent().x1 <= figure.bbox.x1
+    (shown,) = figure.legends
+    assert shown.get_window_extent().x1 <= figure.bbox.x1
 
 
 def test_every_curve_stands_in_the_legend():
@@ -418,9 +429,7 @@ def test_every_curve_stands_in_the_legend():
         (table([0.3, 0.4]), run("bert", "norm_matched.0", "poem")),
         controls=["poem"],
     )
-    figure = draw_curves(data)
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == [
+    assert legend(draw_curves(data)) == [
         "GPT, trained",
         "BERT, random",
         "thin lines: poem (control)",
@@ -439,7 +448,7 @@ def test_the_panels_of_the_readings_shown_stand_side_by_side_with_one_title_a_re
     panels = [
         panel("published", "all"),
         panel("controlled", "distinct", limits=[0, 1], line=0.5),
-        panel("controlled", "rank", reference="gaussian"),
+        panel("controlled", "rank", reference="gaussian", reference_says="a Gaussian cloud"),
     ]
     data = joined(panels, (table([1.0, 2.0], [0.4, 0.5]), ranks([3.0, 5.0], [True, True]), run()))
     both = draw_curves(data, panels=panels).axes
@@ -464,20 +473,31 @@ def test_the_axis_follows_the_limits_or_starts_at_zero_and_holds_the_data():
     assert given.get_ylim() == pytest.approx((-0.06, 2.06))
 
 
-def test_a_reference_is_dotted_beside_the_trained_curve_alone():
-    panels = [panel("controlled", "distinct", reference="gaussian")]
+def test_a_reference_is_dotted_beside_every_curve_but_a_controls():
+    panels = [panel("controlled", "distinct", reference="gaussian", reference_says="a cloud")]
     data = joined(
         panels,
         *(
-            (table([0, 0], [0.4, 0.5]), ranks([1, 2], [True, True], [0.7, 0.8]), run(weights=one))
-            for one in ("trained", "norm_matched.0")
+            (table([0, 0], values), ranks([1, 2], [True, True], cloud), run(weights=one, prompt=at))
+            for one, at, values, cloud in (
+                ("trained", "wiki", [0.4, 0.5], [0.7, 0.8]),
+                ("norm_matched.0", "wiki", [0.1, 0.2], [0.3, 0.6]),
+                ("trained", "poem", [0.5, 0.5], [0.9, 0.9]),
+            )
         ),
+        controls=["poem"],
     )
-    (axes,) = draw_curves(data, ["controlled"], panels).axes
-    trained, reference, random = lines(axes)
-    assert reference.get_ydata().tolist() == approx([0.7, 0.8])
-    assert (trained.get_linestyle(), reference.get_linestyle()) == ("-", ":")
-    assert random.get_ydata().tolist() == approx([0.4, 0.5])
+    figure = draw_curves(data, ["controlled"], panels)
+    trained, of_trained, control, random, of_random = lines(figure.axes[0])
+    assert trained.get_ydata().tolist() == approx([0.4, 0.5])
+    assert of_trained.get_ydata().tolist() == approx([0.7, 0.8])
+    assert control.get_ydata().tolist() == approx([0.5, 0.5])
+    assert random.get_ydata().tolist() == approx([0.1, 0.2])
+    assert of_random.get_ydata().tolist() == approx([0.3, 0.6])
+    assert (trained.get_linestyle(), of_trained.get_linestyle()) == ("-", ":")
+    assert of_random.get_linestyle() == ":"
+    assert of_random.get_color() == random.get_color()
+    assert "a cloud" in legend(figure)
 
 
 def test_a_marked_value_is_a_line_across_the_panel():
@@ -496,7 +516,7 @@ def test_a_measure_over_depth_and_over_lengths_is_drawn_once_in_each_panel():
     data = curves.assemble(
         {"clusters": [frame], "cluster_length": [lengths({64: [1, 3], 100: [5, 7]})]},
         [run()],
-        panels,
+        placed(panels),
         prompt="wiki",
         controls=(),
     )
@@ -510,10 +530,8 @@ def test_a_measure_over_depth_and_over_lengths_is_drawn_once_in_each_panel():
 
 
 def test_dequantised_weights_are_called_so_in_the_legend():
-    (legend,) = draw_curves(assemble((table([0.1, 0.2]), run("bert")))).legends
-    assert [text.get_text() for text in legend.get_texts()] == [
-        "BERT, trained (4-bit weights, dequantised)"
-    ]
+    figure = draw_curves(assemble((table([0.1, 0.2]), run("bert"))))
+    assert legend(figure) == ["BERT, trained (4-bit weights, dequantised)"]
 
 
 # --- histograms: the numbers
@@ -763,7 +781,7 @@ def test_a_figure_and_its_companion_hold_exactly_what_they_show(tmp_path):
         data,
         draw,
         keys=curves.KEYS,
-        empty=["low", "high", "reference"],
+        empty=curves.EMPTY,
         template=template,
         facts={"title": "mass"},
     )
@@ -811,25 +829,48 @@ def configuration(label="GPT", seeds=1, prompts=2, controls=0, model="gpt"):
             "energy_drop_relative": 1e-3,
             "energy_pairs": 10,
             "min_cluster_size": 2,
+            "track_overlap": 0.1,
+            "track_permutations": 20,
+            "track_seed": 0,
         },
     }
 
 
-def per_run(name, options, final):
-    """A table of a run, with what the panels of a figure of curves read from it."""
+def per_run(name, panels, final):
+    """A table of a run, with what the panels of a figure of curves read from it.
+
+    Whichever table the others are joined to, it has the columns of all. A column that several
+    panels read has the values of the first one's reading; a table with a constant that panels
+    choose rows by (`where`) has rows for each of its values, and they differ.
+    """
     if name == "cluster_length":
         places = [(layer, tokens) for layer in range(3) for tokens in (64, 100)]
         return pd.DataFrame(
             [{"layer": layer, "tokens": tokens, "count": tokens / 4} for layer, tokens in places]
         )
+    if name == "token_membership":
+        shares = {panel["column"]: [0, 0.5, 1, 1] for panel in panels if "bins" in panel}
+        return pd.DataFrame({"token": range(4), **shares})
+    by_depth = [one for one in panels if one.get("x", "depth") == "depth" and "bins" not in one]
     frame = table([0.25, 0.5, 0.75], [0.125, 0.375, 0.625], 0.875 if final else None)
-    values = {"published": frame["all"], "controlled": frame["distinct"]}
-    if name == "effective_rank":  # whichever table the others are joined to, it has these
-        frame = frame.assign(gate_sphere_3=True, gaussian_share=0.5)
-    by_depth = [panel for panel in options["panels"] if panel.get("x", "depth") == "depth"]
-    return frame.assign(**{panel["column"]: values[panel["reading"]] for panel in by_depth}).drop(
-        columns=["all", "distinct"]
-    )
+    columns = {}
+    for panel in by_depth:
+        value = frame["all" if panel["reading"] == "published" else "distinct"]
+        columns.setdefault(panel["column"], value)
+        columns |= {panel[key]: True for key in ("gate",) if key in panel}
+        columns |= {panel[key]: frame["layer"] == 1 for key in ("marks",) if key in panel}
+        columns |= {panel[key]: 0.5 for key in ("reference",) if key in panel}
+    frame = frame.drop(columns=["all", "distinct"]).assign(**columns)
+    parts = [frame]
+    for where in dict.fromkeys(panel["where"] for panel in by_depth if panel["where"]):
+        constant, _, value = where.partition(" = ")
+        measured = {
+            panel["column"]: frame[panel["column"]] * float(value)
+            for panel in by_depth
+            if panel["where"] == where
+        }
+        parts.append(frame.assign(**measured, **{constant: float(value)}))
+    return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
 @pytest.fixture
@@ -839,11 +880,15 @@ def caption(root, tmp_path):
     def render(name, config, reading, final=False, change=None, scale="linear", matched=True):
         real = catalogue.load(root / "workflow/figures.yaml")
         metrics = catalogue.load(root / "workflow/metrics.yaml")
-        (figure,) = [one for one in catalogue.chosen(real, metrics, config)[0] if one.name == name]
+        causal = dict.fromkeys(config["models"], True)
+        chosen, _ = catalogue.chosen(real, metrics, config, causal)
+        (figure,) = [one for one in chosen if one.name == name]
         facts, options = figure.params, figure.params["options"]
         if figure.entry["draw"] == "curves":
             # As scripts/draw_curves.py does.
-            options = captions.filled(options, facts["constants"])
+            panels = placed(options["panels"], **facts["constants"])
+            rest = {key: value for key, value in options.items() if key != "panels"}
+            options = captions.filled(rest, facts["constants"]) | {"panels": panels}
             trained_as = {
                 one["model"]: one["weights_are"]
                 for one in facts["runs"]
@@ -851,10 +896,10 @@ def caption(root, tmp_path):
             }
             facts = facts | {"options": options, "trained_as": trained_as}
             data = curves.assemble(
-                {one: [per_run(one, options, final) for _ in figure.runs]
+                {one: [per_run(one, panels, final) for _ in figure.runs]
                  for one in facts["tables"]},
                 facts["runs"],
-                options["panels"],
+                panels,
                 prompt=facts["prompt"],
                 controls=facts["controls"],
             )  # fmt: skip
@@ -889,14 +934,12 @@ def as_read(caption):
     return document.astext()
 
 
-# Figure -> what its companion's caption alone says.
-FIGURES = {
-    "fig03_mass_near_one": "distinct token ids",
-    "fig04_histogram_random": "distinct token ids",
-    "fig05_histogram_trained": "distinct token ids",
-    "fig09_cluster_count": "clusters per 100 tokens",
-    "fig10_effective_rank": "points on the sphere",
-}
+CATALOGUE = catalogue.load(ROOT / "workflow/figures.yaml")
+# Every figure that is drawn here, so that a new one is covered on its own.
+FIGURES = [name for name, entry in CATALOGUE.items() if entry["draw"] in ("curves", "histograms")]
+CURVES = [name for name in FIGURES if CATALOGUE[name]["draw"] == "curves"]
+# What only the caption of a companion says.
+COMPANION = {"curves": "controlled: raw residual stream", "histogram": "distinct token ids"}
 
 
 @pytest.mark.parametrize("final", [False, True])
@@ -905,7 +948,8 @@ FIGURES = {
 def test_a_caption_mentions_the_final_norm_where_there_is_one(caption, name, reading, final):
     text = as_read(caption(name, configuration(), reading, final))
     assert ("final norm" in text) == final
-    assert (FIGURES[name] in text) == (reading == "controlled")
+    companion = COMPANION[CATALOGUE[name]["caption"]]
+    assert (companion in text) == (reading == "controlled")
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -983,7 +1027,7 @@ def test_a_caption_states_the_numbers_of_its_csv(caption):
     assert f"GPT (10 tokens): trained {ends}, random {ends}." in published
     companion = as_read(caption("fig03_mass_near_one", configuration(), "controlled", final=True))
     ends = "from 0.125 to 0.625"
-    assert f"Mass near 1 of distinct pairs: GPT: trained {ends}, random {ends}." in companion
+    assert f"mass near 1 of distinct pairs, GPT: trained {ends}, random {ends}." in companion
     histogram = as_read(caption("fig05_histogram_trained", configuration(), "published"))
     assert "from 0.400 at layer 0 to 0.750 at layer 1." in histogram
     assert "(40 pairs a layer)" in histogram
@@ -1007,10 +1051,10 @@ def test_a_caption_says_what_is_drawn_with_the_constants_of_the_configuration(ca
 def test_a_caption_of_several_controlled_panels_states_the_numbers_of_each(caption):
     text = as_read(caption("fig10_effective_rank", configuration(), "controlled"))
     ends = "GPT: trained from 0.125 to 0.625, random from 0.125 to 0.625."
-    assert f"Effective rank on the sphere: {ends}" in text
-    assert f"Its share of min(n, d): {ends}" in text
+    assert f"effective rank on the sphere, {ends}" in text
+    assert f"its share of min(n, d), {ends}" in text
     counted = as_read(caption("fig09_cluster_count", configuration(), "controlled"))
-    assert f"Clusters per 100 tokens: {ends}" in counted
+    assert f"clusters per 100 tokens, {ends}" in counted
 
 
 def test_constants_are_filled_into_every_text_of_nested_options():
@@ -1104,8 +1148,7 @@ def test_a_histogram_says_what_its_axis_is(caption, scale, matched, sentence):
     assert as_read(shown).endswith(sentence)
 
 
-def test_every_caption_template_is_rendered_here(root):
-    real = catalogue.load(root / "workflow/figures.yaml")
-    used = {entry["caption"] for name, entry in real.items() if name in FIGURES}
-    used.add("populations")  # in test_drawing_populations.py
+def test_every_caption_template_is_rendered_in_a_test(root):
+    used = {CATALOGUE[name]["caption"] for name in FIGURES}
+    used |= {"populations", "rivers"}  # in test_drawing_populations.py and test_drawing_rivers.py
     assert {path.stem for path in (root / "workflow/report").glob("*.rst")} == used

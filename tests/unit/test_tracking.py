@@ -151,8 +151,8 @@ def planted(seed):
 
     Groups of tokens stand around directions that share a cosine of .3; a loose token is orthogonal
     to all others. At equal distances HDBSCAN starts from the first token: it is one of a group,
-    or two loose ones would be joined before they join the rest. Groups: 0 stays, 1 is born at layer 2 from loose tokens, 2 dies at
-    layer 3, 3 and 4 merge at layer 4, 5 is split at layer 5.
+    or two loose ones would be joined before they join the rest. Groups: 0 stays, 1 is born at
+    layer 2 from loose tokens, 2 dies at layer 3, 3 and 4 merge at layer 4, 5 is split at layer 5.
     """
     random = np.random.default_rng(seed)
     directions = np.linalg.qr(random.standard_normal((WIDTH, WIDTH)))[0]

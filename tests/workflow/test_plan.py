@@ -2,29 +2,34 @@
 
 import os
 import shutil
+from pathlib import Path
+
+import yaml
 
 from tools import checkpoints
 
-CURVES = {
-    "Draw fig03_mass_near_one",
-    "Draw fig09_cluster_count",
-    "Draw fig10_effective_rank",
-}
-ALL_FIGURES = CURVES | {
-    "Draw fig04_histogram_random",
-    "Draw fig05_histogram_trained",
-    "Draw fig06_pairs_random",
-    "Draw fig07_pairs_trained",
-}
+REPOSITORY = Path(__file__).parents[2]
+FIGURES = yaml.safe_load((REPOSITORY / "workflow/figures.yaml").read_text())
+METRICS = yaml.safe_load((REPOSITORY / "workflow/metrics.yaml").read_text())
+SHEET = {"Put all figures on one sheet"}
+
+
+def figures(**wanted) -> set[str]:
+    """Return the jobs that draw the figures whose entries say so."""
+    return {
+        f"Draw {name}"
+        for name, entry in FIGURES.items()
+        if all(entry[key] == value for key, value in wanted.items())
+    }
+
+
+ALL_FIGURES = figures()
 # Table -> what the job that writes it says it does.
 TABLES = {
-    "inner_products": "Measure inner products",
-    "inner_product_histogram": "Count inner products",
-    "energy": "Measure the interaction energy",
-    "energy_pairs": "Measure the interaction energy",
-    "effective_rank": "Measure the effective rank",
-    "clusters": "Find clusters",
-    "cluster_length": "Find clusters of the first tokens",
+    table: metric["message"]
+    for metric in METRICS.values()
+    for table in metric["writes"].values()
+    if table in metric["collect"]
 }
 
 
@@ -46,14 +51,16 @@ def test_touching_every_file_plans_nothing(workspace):
 def test_an_edited_measure_reruns_its_tables_and_figures_but_no_extraction(workspace):
     workspace.edit("scripts/tokensphere/sphere.py", '"""Tokens', '"""The tokens')
     plan = workspace.plan()
-    assert kinds(plan) == {"Measure", "Count", "Find", "Collect", "Draw"}
+    assert "Extract" not in kinds(plan)
+    # Tables that are read from labels alone follow if the labels' job runs.
+    assert plan >= {f"Collect {table} of all runs" for table in TABLES}
     assert plan >= ALL_FIGURES
 
 
 def test_an_edited_script_reruns_its_own_tables_and_figures(workspace):
     workspace.edit("scripts/inner_product_histogram.py", '"""Count', '"""Count all')
     plan = workspace.plan()
-    assert kinds(plan) == {"Count", "Collect", "Draw"}
+    assert kinds(plan) == {"Count", "Collect", "Draw", "Put"}
     assert "Draw fig03_mass_near_one" not in plan
 
 
@@ -65,24 +72,24 @@ def test_an_edited_harness_reruns_nothing(workspace):
 
 def test_a_colour_of_one_figure_redraws_that_figure_alone(workspace):
     workspace.edit("workflow/figures.yaml", 'bars: "#8c8c8c"', 'bars: "#777777"')
-    assert workspace.plan() == {"Draw fig04_histogram_random"}
+    assert workspace.plan() == {"Draw fig04_histogram_random"} | SHEET
 
 
 def test_the_style_file_redraws_the_figures_alone(workspace):
     workspace.edit(
         "scripts/tokensphere/drawing/style.py", '"grid.linewidth": 0.6', '"grid.linewidth": 0.5'
     )
-    assert workspace.plan() == ALL_FIGURES
+    assert workspace.plan() == ALL_FIGURES | SHEET
 
 
 def test_a_caption_redraws_its_figures_alone(workspace):
     workspace.edit("workflow/report/curves.rst", "Solid: trained", "Full lines: trained")
-    assert workspace.plan() == CURVES
+    assert workspace.plan() == figures(caption="curves") | SHEET
 
 
 def test_what_a_caption_says_of_one_figure_redraws_that_figure_alone(workspace):
     workspace.edit("workflow/figures.yaml", "Near 1,", "Close to 1,")
-    assert workspace.plan() == {"Draw fig03_mass_near_one"}
+    assert workspace.plan() == {"Draw fig03_mass_near_one"} | SHEET
 
 
 def test_a_new_prompt_runs_itself_and_redraws_figures_of_many_prompts(workspace):
@@ -91,9 +98,10 @@ def test_a_new_prompt_runs_itself_and_redraws_figures_of_many_prompts(workspace)
     runs = {"tiny (trained) on attic", "tiny (norm_matched.0) on attic"}
     assert plan == (
         {"Read the prompt attic"}
-        | CURVES
+        | figures(prompts="all")
+        | SHEET
         | {f"Extract {run}" for run in runs}
-        | {f"{sentence} of {run}" for sentence in TABLES.values() for run in runs}
+        | {f"{metric['message']} of {run}" for metric in METRICS.values() for run in runs}
         | {f"Collect {table} of all runs" for table in TABLES}
     )
 
@@ -103,7 +111,7 @@ def test_a_new_model_redraws_no_figure_that_does_not_draw_it(workspace):
     other = {"source": {"local": "checkpoints/other"}, "weights": ["trained"]}
     workspace.config |= {"models": workspace.config["models"] | {"other": other}}
     plan = workspace.plan()
-    assert {one for one in plan if one.startswith("Draw")} == CURVES
+    assert {one for one in plan if one.startswith("Draw")} == figures(models="all")
     assert not [one for one in plan if "tiny" in one]
 
 
@@ -129,18 +137,26 @@ def test_a_moved_checkpoint_reruns_nothing(workspace):
     assert workspace.plan() == set()
 
 
+def test_the_page_of_the_text_views_makes_them_alone(workspace):
+    workspace.edit("workflow/report/text_view.html", "<title>Text view", "<title>Text views")
+    assert workspace.plan() == {
+        "Show the text of harbour in tiny (trained)",
+        "Show the text of harbour in tiny (norm_matched.0)",
+    }
+
+
 def test_an_upgraded_library_reruns_what_uses_it(workspace):
     lock = (workspace.folder / "requirements.lock").read_text()
     line = next(line for line in lock.splitlines() if line.startswith("matplotlib=="))
     workspace.edit("requirements.lock", line, "matplotlib==99.0")
-    assert workspace.plan() == ALL_FIGURES
+    assert workspace.plan() == ALL_FIGURES | SHEET
 
 
 def test_a_constant_reruns_the_measures_that_take_it(workspace):
     workspace.config |= {"metrics": {"histogram_bins": 40}}
     plan = workspace.plan()
-    assert kinds(plan) == {"Count", "Collect", "Draw"}
-    assert not plan & CURVES
+    assert kinds(plan) == {"Count", "Collect", "Draw", "Put"}
+    assert not plan & figures(draw="curves")
 
 
 def test_a_constant_that_no_figure_shows_reruns_its_measure_alone(workspace):

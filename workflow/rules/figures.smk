@@ -26,7 +26,7 @@ for figure in FIGURES:
             png=report(
                 f"results/figures/{figure.name}.png",
                 caption=os.path.abspath(f"results/figures/{figure.name}.caption.rst"),
-                category="Figures",
+                category=figure.entry["category"],
                 labels={"figure": figure.entry["title"], "reading": "published"},
             ),
             svg=f"results/figures/{figure.name}.svg",
@@ -36,7 +36,7 @@ for figure in FIGURES:
             controlled_png=report(
                 f"results/figures/{figure.name}_controlled.png",
                 caption=os.path.abspath(f"results/figures/{figure.name}_controlled.caption.rst"),
-                category="Figures",
+                category=figure.entry["category"],
                 labels={
                     "figure": figure.entry["title"],
                     "reading": "published and controlled",

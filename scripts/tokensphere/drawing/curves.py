@@ -57,8 +57,8 @@ def expand(panels: Sequence[Panel], constants: Mapping[str, Any]) -> list[dict[s
         `where`, which rows it draws (`beta = 1`, or empty for all).
     """
     expanded: list[dict[str, Any]] = []
-    for panel in panels:
-        row, column = panel.get("cell", (0, len(expanded)))
+    for place, panel in enumerate(panels):
+        row, column = panel.get("cell", (0, place))
         values = constants[panel["each"]] if "each" in panel else [None]
         for index, value in enumerate(values):
             filled = captions.filled(panel, {**constants, "each": value})
@@ -96,7 +96,7 @@ def assemble(
         `reference`, a column drawn beside it; `marks`, a column of truths that are marked; `x`,
         `depth` (default) or `n_tokens`, which takes means over layers of a table of lengths;
         `bins`, into how many a per-token share is counted; `difference`, true for trained minus
-        random, paired by prompt.
+        random, paired by prompt; `controls`, false where control prompts are not drawn.
     prompt : str
         The prompt of the published reading.
     controls : sequence of str
@@ -129,8 +129,7 @@ def assemble(
                 parts.append(_published(one[one["prompt"] == prompt]))
                 continue
             usual = one[~one["prompt"].isin(controls)]
-            # Tokens of a control belong to no histogram of a prompt's.
-            apart = [] if "bins" in panel else controls
+            apart = [] if "bins" in panel or not panel.get("controls", True) else controls
             shown = [usual, *(one[one["prompt"] == control] for control in apart)]
             collect = _over_lengths if _by_length(panel) else _controlled
             parts += [collect(rows) for rows in shown if len(rows)]
@@ -257,12 +256,12 @@ def _differences(rows: pd.DataFrame) -> pd.DataFrame:
     Against depth, a last row holds the mean over depth. A model without both is left out.
     """
     trained, random = (rows[rows["weights"] == kind] for kind in ("trained", "random"))
-    if trained.empty or random.empty:
+    both = [prompt for prompt in trained["prompt"].unique() if (random["prompt"] == prompt).any()]
+    if not both:
         return pd.DataFrame(columns=COLUMNS)
-    one, two = _by_prompt(trained), _by_prompt(random)
-    both = [prompt for prompt in one.index if prompt in two.index]
-    difference = one.loc[both] - two.loc[both]
-    shown = trained[trained["state"] == "residual"].assign(reference=np.nan, violated=np.nan)
+    difference = _by_prompt(trained).loc[both] - _by_prompt(random).loc[both]
+    shown = trained[(trained["state"] == "residual") & trained["prompt"].isin(both)]
+    shown = shown.assign(reference=np.nan, violated=np.nan)
     seeds = random["seed"].nunique()
     points = _points(shown, statistics.over_prompts(difference), seeds, len(both))
     if _along(rows) == "layer":
@@ -271,6 +270,7 @@ def _differences(rows: pd.DataFrame) -> pd.DataFrame:
             series=OVER_DEPTH,
             layer=np.nan,
             depth=np.nan,
+            n_tokens=np.nan,
             value=band.mean,
             low=band.low,
             high=band.high,
@@ -390,7 +390,7 @@ def draw(
     legend = 0.17 * -(-len(handles) // legend_columns)
     figure = style.new(
         style.COLUMN if columns == 1 else style.PAGE,
-        2.6 + legend if rows == 1 else min(1.75 * rows + 0.4 + legend, style.TALLEST),
+        min((2.6 if rows == 1 else 1.75 * rows + 0.4) + legend, style.TALLEST),
     )
     grid = figure.subplots(rows, columns, squeeze=False)
     for panel in shown:
@@ -412,6 +412,10 @@ def draw(
         below = [one for one in shown if one["cell"][1] == panel["cell"][1]]
         if not any(one["cell"][0] > panel["cell"][0] and _x(one) == _x(panel) for one in below):
             axes.set_xlabel(X_LABELS[_x(panel)])
+    cells = {panel["cell"] for panel in shown}
+    for cell in np.ndindex(rows, columns):
+        if cell not in cells:
+            grid[cell].remove()
     figure.legend(handles=handles, loc="outside lower left", ncols=legend_columns)
     return figure
 
@@ -451,7 +455,12 @@ def _panel(
         axes.set_xlim(0, 1)
     low, high = axes.get_ylim()
     if not panel.get("free"):
-        low = min(0.0, float(np.nanmin(data[["value", "low"]].to_numpy(dtype=float), initial=0.0)))
+        low = min(
+            0.0,
+            float(
+                np.nanmin(data[["value", "low", "reference"]].to_numpy(dtype=float), initial=0.0)
+            ),
+        )
     low, high = panel.get("limits", (low, high))
     margin = 0.03 * (high - low)
     axes.set_ylim(low - margin, high + margin)
@@ -459,7 +468,7 @@ def _panel(
 
 def _interval(mean: pd.Series[Any]) -> str:
     """Write a mean difference and its interval, as a panel's title."""
-    text = f"{OVER_DEPTH} {mean['value']:+.2g}"
+    text = f"{OVER_DEPTH}:\n{mean['value']:+.2g}"
     if np.isnan(mean["low"]):
         return text
     return f"{text} [{mean['low']:+.2g}, {mean['high']:+.2g}]"
@@ -520,7 +529,8 @@ def _line(
             marked[x], marked["value"], "v", color=look["color"], mec="black", mew=0.4, ms=4.5,
             clip_on=False, zorder=4,
         )  # fmt: skip
-    style.shade_undefined(axes, along, value)
+    if not thin:  # a thin line is broken where it is undefined; the panel is not its own
+        style.shade_undefined(axes, along, value)
 
 
 def _legend(
@@ -539,7 +549,7 @@ def _legend(
         handles.append(Line2D([], [], label=f"{label}, {named}", **style_of))
     for says in dict.fromkeys(one["reference_says"] for one in panels if "reference" in one):
         handles.append(Line2D([], [], color=style.MARK, ls="dotted", lw=1, label=says))
-    if (data["violated"] > 0.5).any():
+    if (data.loc[~data["series"].isin(controls), "violated"] > 0.5).any():
         says = next(one["marks_say"] for one in panels if "marks" in one)
         handles.append(Line2D([], [], color=style.MARK, ls="none", marker="v", label=says))
     for control in controls:
