@@ -77,6 +77,16 @@ def runs(config: Mapping[str, Any]) -> list[Run]:
     ]
 
 
+def text_views(config: Mapping[str, Any]) -> list[Run]:
+    """List the runs whose text view is made unasked: those that figures of one model draw."""
+    return [
+        Run(model, weights, config["figures"]["prompt"])
+        for model in dict.fromkeys(config["roles"].values())
+        for kind in ("trained", "baseline")
+        for weights in _weights(kind, "first", model, config)
+    ]
+
+
 def load(path: Path) -> dict[str, dict[str, Any]]:
     """Read a catalogue, of metrics or of figures."""
     entries: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -2,7 +2,8 @@
 
 Tokenizers mark where words begin or go on: byte-level ones (GPT-2) and SentencePiece put a sign
 for the space in front of a piece, WordPiece (BERT) puts one in front of a continuation, some put
-one behind the end of a word. A store says which signs its tokenizer uses (`piece_markers`).
+one behind the end of a word. A store says which signs its tokenizer uses (`piece_markers`). Without
+the signs the pieces are text again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ FIRST = "first"  # position 0, where a table sets it apart: causal models make i
 
 # A byte of a character that the tokenizer has cut into pieces, as SentencePiece writes it.
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+# White space that is more than a space; every other sign of white space stands for one.
+LINES_AND_TABS = {"Ċ": "\n", "ĉ": "\t"}
 
 
 def classes(
@@ -59,6 +62,49 @@ def classes(
     return found
 
 
+def texts(
+    pieces: Sequence[str], special: Iterable[bool], markers: Mapping[str, str]
+) -> list[list[str]]:
+    """Turn tokens back into the text that they stand for.
+
+    Parameters
+    ----------
+    pieces, special, markers
+        As `classes` takes them.
+
+    Returns
+    -------
+    list of list of str
+        For each token text and cut bytes in turn, text first: a character that lies in several
+        tokens is the `<0xF0>` of its bytes in each. A special token is its own text. WordPiece
+        keeps neither line breaks nor which words had a space between them.
+    """
+    parts = [
+        piece.encode("utf-8", "replace") if added else _text(piece, markers)
+        for piece, added in zip(pieces, special, strict=True)
+    ]
+    characters = _characters(b"".join(parts))
+    found, start = [], 0
+    for part in parts:
+        found.append(_shown(part, characters, start))
+        start += len(part)
+    return found
+
+
+def _shown(part: bytes, characters: Sequence[tuple[str, bool]], start: int) -> list[str]:
+    """List text and cut bytes in turn of the bytes of one token, which begin at `start`."""
+    shown, place = [""], 0
+    while place < len(part):
+        character, first = characters[start + place]
+        size = len(character.encode("utf-8", "surrogateescape"))
+        whole = first and place + size <= len(part) and not "\udc80" <= character <= "\udcff"
+        if whole is (len(shown) % 2 == 0):
+            shown.append("")
+        shown[-1] += character if whole else f"<0x{part[place]:02X}>"
+        place += size if whole else 1
+    return shown
+
+
 def _text(piece: str, markers: Mapping[str, str]) -> bytes:
     """Turn a piece into the bytes of its text, white space in the place of signs."""
     goes_on, end = markers.get("continuation", ""), markers.get("end", "")
@@ -69,7 +115,9 @@ def _text(piece: str, markers: Mapping[str, str]) -> bytes:
     if end:
         after = " " if piece.endswith(end) else ""
         piece = piece.removesuffix(end)
-    text = piece.translate({ord(sign): " " for sign in markers.get("space", "")})
+    text = piece.translate(
+        {ord(sign): LINES_AND_TABS.get(sign, " ") for sign in markers.get("space", "")}
+    )
     parts = BYTE.split(before + text + after)  # text and the digits of a byte in turn
     return b"".join(
         bytes.fromhex(part) if index % 2 else part.encode("utf-8", "replace")

@@ -92,6 +92,21 @@ def test_runs_are_every_model_weights_and_prompt(config):
     ]
 
 
+def test_text_views_are_of_the_models_with_a_role_trained_and_their_first_baseline(config):
+    config["models"]["other"] = {"source": LOCAL, "weights": ["trained"]}
+    config["models"]["gpt"]["weights"].insert(0, "orthogonal.0")
+    assert catalogue.text_views(config) == [
+        Run("gpt", "trained", "wiki"),
+        Run("gpt", "norm_matched.3", "wiki"),
+        Run("bert", "trained", "wiki"),
+        Run("bert", "norm_matched.1", "wiki"),
+    ]
+    config["roles"]["focus"] = "bert"
+    assert len(catalogue.text_views(config)) == 2
+    config["models"]["bert"]["weights"] = ["orthogonal.0"]
+    assert catalogue.text_views(config) == []
+
+
 def test_a_run_names_its_path():
     assert Run("gpt", "norm_matched.0", "wiki").path == "gpt/norm_matched.0/wiki"
 

@@ -153,7 +153,7 @@ FLOORS = [
     "sphere energy spectrum similarity clusters laplacian partitions pieces populations routing "
     "projections tracking theory statistics",
     "store tables prompts sources models baselines weight_cache dequantised config hashes "
-    "catalogue",
+    "catalogue text_view",
     "extraction particles",
     "drawing claims audit",
 ]

@@ -204,3 +204,50 @@ def test_cutting_a_text_into_bytes_of_sentencepiece_changes_no_class(texts):
 def test_signs_are_as_good_as_the_white_space_that_they_stand_for(texts):
     signs = [text.replace(" ", "Ġ") for text in texts]
     assert found(*signs) == found(*texts, markers={})
+
+
+# --- the text again
+
+
+def shown(*tokens, markers=BYTES, special=()):
+    return pieces.texts(tokens, [index in special for index in range(len(tokens))], markers)
+
+
+def test_signs_are_text_again():
+    assert shown("def", "Ġf", "():", "ĊĠĠ", "ĉx") == [["def"], [" f"], ["():"], ["\n  "], ["\tx"]]
+    assert shown("▁The", "▁Ġ", markers=SENTENCE) == [[" The"], [" Ġ"]]
+    assert shown("the", "cat", "##s", markers=WORDPIECE) == [[" the"], [" cat"], ["s"]]
+    assert shown("lo", "w</w>", markers=ENDS) == [["lo"], ["w "]]
+    assert shown("Ċ", markers={}) == [["Ċ"]]
+
+
+def test_bytes_of_a_whole_character_are_the_character_and_cut_ones_stay_bytes():
+    assert shown("a<0x0A>b", markers=SENTENCE) == [["a\nb"]]
+    assert shown("<0xF0><0x9F><0x98><0x80>!") == [["😀!"]]
+    assert shown("a<0xF0><0x9F>", "<0x98>", "<0x80>b") == [
+        ["a", "<0xF0><0x9F>"],
+        ["", "<0x98>"],
+        ["", "<0x80>", "b"],
+    ]
+    # The rest of a character is none, however much text follows it.
+    assert shown("<0xF0><0x9F>", "<0x98><0x80>bcd")[1] == ["", "<0x98><0x80>", "bcd"]
+    assert shown("<0x80>a<0xFF>") == [["", "<0x80>", "a", "<0xFF>"]]  # of no character at all
+
+
+def test_a_special_token_is_its_own_text():
+    assert shown("[CLS]", "a", "<0xF0>", markers=WORDPIECE, special=[0, 2]) == [
+        ["[CLS]"],
+        [" a"],
+        ["<0xF0>"],
+    ]
+    assert shown("", "a", special=[0]) == [[""], ["a"]]
+
+
+@given(st.text("aé漢😀1. \n\t", max_size=40), st.data())
+def test_the_texts_of_a_text_cut_anywhere_are_the_text(text, data):
+    tokens = []
+    while text:
+        size = data.draw(st.integers(1, len(text)))
+        tokens, text = [*tokens, text[:size]], text[size:]
+    signs = str.maketrans(" \n\t", "ĠĊĉ")
+    assert shown(*(token.translate(signs) for token in tokens)) == [[token] for token in tokens]

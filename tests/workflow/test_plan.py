@@ -137,6 +137,14 @@ def test_a_moved_checkpoint_reruns_nothing(workspace):
     assert workspace.plan() == set()
 
 
+def test_the_page_of_the_text_views_makes_them_alone(workspace):
+    workspace.edit("workflow/report/text_view.html", "<title>Text view", "<title>Text views")
+    assert workspace.plan() == {
+        "Show the text of harbour in tiny (trained)",
+        "Show the text of harbour in tiny (norm_matched.0)",
+    }
+
+
 def test_an_upgraded_library_reruns_what_uses_it(workspace):
     lock = (workspace.folder / "requirements.lock").read_text()
     line = next(line for line in lock.splitlines() if line.startswith("matplotlib=="))

@@ -1,7 +1,10 @@
 # What is about the results, not in them.
 #
 # Reads: results/figures/{figure}.png and its companion
-# Makes: results/contact_sheet.png, all of them in small
+#        results/activations/{model}/{weights}/{prompt}.zarr.zip
+#        results/metrics/cluster_{labels,tracks,events}/{model}/{weights}/{prompt}.csv
+# Makes: results/contact_sheet.png, all figures in small
+#        results/text/{model}/{weights}/{prompt}.html, the prompt coloured by its clusters
 
 
 rule contact_sheet:
@@ -28,6 +31,37 @@ rule contact_sheet:
         "Put all figures on one sheet"
     script:
         "../../scripts/contact_sheet.py"
+
+
+rule text_view:
+    input:
+        **SOURCES,
+        tracks=f"results/metrics/cluster_tracks/{RUN}.csv",
+        events=f"results/metrics/cluster_events/{RUN}.csv",
+        template=here(HOME / "workflow/report/text_view.html"),
+        code=code("text_view.py"),
+    output:
+        html=report(
+            f"results/text/{RUN}.html",
+            caption="../report/text_view.rst",
+            category="Text views",
+            labels={"model": "{model}", "weights": "{weights}", "prompt": "{prompt}"},
+        ),
+    log:
+        f"results/logs/text_view/{RUN}.log",
+    benchmark:
+        f"results/benchmarks/text_view/{RUN}.tsv"
+    conda:
+        "../../envs/analyse.yaml"
+    resources:
+        mem_mb=1000,
+    params:
+        label=lambda wildcards: catalogue.label(wildcards.model, CONFIG),
+        versions=versions("text_view.py"),
+    message:
+        "Show the text of {wildcards.prompt} in {wildcards.model} ({wildcards.weights})"
+    script:
+        "../../scripts/text_view.py"
 
 
 rule clean_cache:
