@@ -818,7 +818,7 @@ def test_a_difference_is_drawn_apart_from_its_curves_about_a_line_at_zero():
     assert drawn.get_linestyle() == "-"
     ends = data[data["series"] == "mean over depth"][["value", "low", "high"]].to_numpy()[0]
     value, low, high = (f"{end:+.2g}" for end in ends)
-    assert difference.get_title(loc="left") == f"mean over depth {value} [{low}, {high}]"
+    assert difference.get_title(loc="left") == f"mean over depth:\n{value} [{low}, {high}]"
 
 
 def test_a_difference_of_one_prompt_has_its_mean_over_depth_and_no_interval():
@@ -826,7 +826,7 @@ def test_a_difference_of_one_prompt_has_its_mean_over_depth_and_no_interval():
     panels = [panel("controlled", "distinct"), DIFFERENCE | {"cell": [0, 1]}]
     data = assemble(*pairs_of(one, {"wiki": [0.25, 0.25]}), panels=panels)
     _, difference = draw_curves(data, ["controlled"], panels).axes
-    assert difference.get_title(loc="left") == "mean over depth +0.38"
+    assert difference.get_title(loc="left") == "mean over depth:\n+0.38"
 
 
 def test_bins_are_steps_with_their_band():

@@ -51,7 +51,8 @@ def write(
         rows = [
             {str(name): value for name, value in row.items()} for row in drawn.to_dict("records")
         ]
-        tables.write(place["csv"], rows, ["reading", *keys], empty=empty)
+        columns = [str(name) for name in drawn]
+        tables.write(place["csv"], rows, ["reading", *keys], empty=empty, columns=columns)
         style.save(draw(drawn, shown), place["png"], place["svg"], place["pdf"])
         caption = captions.render(template, place["csv"], shown[-1], facts)
         place["caption"].write_text(caption, encoding="utf-8")
