@@ -169,8 +169,8 @@ def umap(
     Returns
     -------
     array, shape (tokens, 2)
-        Around the origin. NaN for a token without direction, and for all if fewer than five have one. All in the
-        origin if they coincide.
+        Around the origin, and all in it if they coincide. NaN for a token without direction, and
+        for all if fewer than five have one.
     """
     from umap import UMAP
 
