@@ -29,15 +29,17 @@ with job(snakemake) as run:
                 arrays.read(embeddings), tables.read_labels(labels), tables.read(tracks), **place
             )
         )
+    data = pd.concat(parts, ignore_index=True)
+    normed = bool((data["state"] == projections.FINAL).any())
     readings.write(
         run.output,
-        pd.concat(parts, ignore_index=True),
+        data,
         partial(
             projections.draw,
             names=names,
             titles={
-                "published": "As published: PCA not centred, final norm",
-                "controlled": "Controlled: PCA centred, raw last layer",
+                "published": "As published: PCA not centred" + ", final norm" * normed,
+                "controlled": "Controlled: PCA centred" + ", raw last layer" * normed,
             },
         ),
         keys=projections.KEYS,

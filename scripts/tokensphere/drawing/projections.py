@@ -127,7 +127,8 @@ def draw(
             above = names[run] if reading == readings[0] else ""
             text = f"{above}\n{titles[reading]}" if several else above
             block.suptitle(text, x=0.01, ha="left", fontsize=8)
-            _panels(block, shown[shown["reading"] == reading], SHOWN[reading])
+            # Half as wide a panel, half as large a point.
+            _panels(block, shown[shown["reading"] == reading], SHOWN[reading], 4 if several else 9)
     figure.legend(
         handles=[
             _sample(style.cluster_marker(10), style.cluster_colour(10), "a token in a cluster"),
@@ -145,13 +146,13 @@ def _sample(marker: str, colour: str, label: str) -> Line2D:
     return Line2D([], [], lw=0, marker=marker, ms=5, mfc=colour, mec=colour, label=label)
 
 
-def _panels(block: SubFigure, data: pd.DataFrame, methods: Sequence[str]) -> None:
+def _panels(block: SubFigure, data: pd.DataFrame, methods: Sequence[str], size: float) -> None:
     layers = sorted(data["layer"].unique().tolist())
     grid = block.subplots(len(layers), len(methods), squeeze=False)
     for row, layer in zip(grid, layers, strict=True):
         here = data[data["layer"] == layer]
         for axes, method in zip(row, methods, strict=True):
-            _panel(axes, here[here["method"] == method])
+            _panel(axes, here[here["method"] == method], size)
             if layer == layers[0]:
                 axes.set_title(NAMES[method])
             if not method.startswith("pca"):
@@ -161,7 +162,7 @@ def _panels(block: SubFigure, data: pd.DataFrame, methods: Sequence[str]) -> Non
     grid[-1][0].set_xlabel("component 1")
 
 
-def _panel(axes: Axes, data: pd.DataFrame) -> None:
+def _panel(axes: Axes, data: pd.DataFrame, size: float) -> None:
     axes.grid(visible=False)
     for spine in axes.spines.values():
         spine.set(visible=True, color=style.UNDEFINED)
@@ -174,13 +175,13 @@ def _panel(axes: Axes, data: pd.DataFrame) -> None:
         axes.text(0.5, 0.5, "too few\ntokens", ha="center", va="center", transform=axes.transAxes)
         return
     loose = placed[placed["tracked"] == NO_CLUSTER]
-    axes.scatter(loose["x"], loose["y"], s=6, marker="x", color=style.UNCLUSTERED, lw=0.5)
+    axes.scatter(loose["x"], loose["y"], s=size * 0.7, marker="x", color=style.UNCLUSTERED, lw=0.5)
     clustered = placed[placed["tracked"] != NO_CLUSTER]
     for marker, points in clustered.groupby(clustered["tracked"].map(style.cluster_marker)):
         axes.scatter(
             points["x"],
             points["y"],
-            s=9,
+            s=size,
             marker=str(marker),
             c=[style.cluster_colour(tracked) for tracked in points["tracked"]],
             edgecolors="#333333",
