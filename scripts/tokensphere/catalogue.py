@@ -176,6 +176,7 @@ def _figure(
         )
 
     drawn = select(entry["weights"])
+    drawn_from = {*entry["tables"], *entry.get("arrays", [])}
     params = {
         "title": entry["title"],
         "tables": entry["tables"],
@@ -183,7 +184,8 @@ def _figure(
         "constants": {
             key: value
             for taker in (*metrics.values(), entry)
-            if taker is entry or set(entry["tables"]) & set(taker["writes"].values())
+            if taker is entry
+            or drawn_from & {*taker["writes"].values(), *taker.get("arrays", {}).values()}
             for key, value in constants(config, taker).items()
         },
         "runs": [_legend(run, config) for run in drawn],

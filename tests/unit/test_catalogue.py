@@ -353,11 +353,13 @@ def test_a_figure_that_is_not_asked_for_is_not_said_to_be_skipped(config):
 def test_every_entry_names_things_that_exist(root):
     metrics = catalogue.load(root / "workflow/metrics.yaml")
     written = {table for metric in metrics.values() for table in metric["writes"].values()}
+    arrays = {name for metric in metrics.values() for name in metric.get("arrays", {}).values()}
     for name, entry in catalogue.load(root / "workflow/figures.yaml").items():
         assert (root / f"scripts/draw_{entry['draw']}.py").is_file(), name
         assert (root / f"workflow/report/{entry['caption']}.rst").is_file(), name
         assert entry["tables"], name
         assert set(entry["tables"]) <= written, name
+        assert set(entry.get("arrays", [])) <= arrays, name
         assert entry["models"] == "all" or entry["models"], name
         assert entry["models"] == "all" or set(entry["models"]) <= {"focus", "second"}, name
         assert entry.get("causal", False) in (True, False), name
@@ -391,14 +393,19 @@ def metrics(root):
 
 def test_every_metric_has_a_script_and_says_what_it_does(root, metrics):
     for name, metric in metrics.items():
-        assert set(metric) == {"message", "reads", "constants", "writes", "collect"}, name
+        keys = {"message", "reads", "constants", "writes", "collect"}
+        assert set(metric) - {"arrays"} == keys, name
         assert (root / f"scripts/{name}.py").is_file(), name
         assert metric["message"], name
         assert metric["reads"], name
 
 
 def test_every_table_is_written_by_one_metric(metrics):
-    written = [table for metric in metrics.values() for table in metric["writes"].values()]
+    written = [
+        name
+        for metric in metrics.values()
+        for name in (*metric["writes"].values(), *metric.get("arrays", {}).values())
+    ]
     assert len(written) == len(set(written))
 
 
@@ -424,5 +431,6 @@ def test_a_script_reads_the_constants_that_its_metric_names_and_no_other(root, m
 def test_a_script_writes_every_table_that_its_metric_names(root, metrics):
     for name, metric in metrics.items():
         text = (root / f"scripts/{name}.py").read_text()
-        written = re.findall(r"tables\.write\(\s*run\.output\.(\w+)", text)
-        assert sorted(written) == sorted(metric["writes"]), name
+        for module, names in (("tables", metric["writes"]), ("arrays", metric.get("arrays", {}))):
+            written = re.findall(rf"{module}\.write\(\s*run\.output\.(\w+)", text)
+            assert sorted(written) == sorted(names), name

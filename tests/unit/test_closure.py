@@ -152,8 +152,8 @@ def test_a_package_that_is_not_pinned_is_refused(scripts):
 FLOORS = [
     "sphere energy spectrum similarity clusters laplacian partitions pieces populations routing "
     "projections tracking theory statistics",
-    "store tables prompts sources models baselines weight_cache dequantised config hashes "
-    "catalogue text_view",
+    "store tables arrays prompts sources models baselines weight_cache dequantised config "
+    "hashes catalogue text_view",
     "extraction particles",
     "drawing claims audit",
 ]

@@ -26,6 +26,9 @@ METRICS = {
     "track_overlap": 0.1,
     "track_permutations": 20,
     "track_seed": 0,
+    "tsne_perplexity": 30,
+    "umap_neighbours": 15,
+    "projection_seed": 42,
 }
 
 

@@ -1,6 +1,7 @@
 # From per-run tables to figures, one rule a figure, made from workflow/figures.yaml.
 #
-# Reads: results/metrics/{table}/{model}/{weights}/{prompt}.csv, exactly those that it draws
+# Reads: results/metrics/{table}/{model}/{weights}/{prompt}.csv, exactly those that it draws,
+#        and results/metrics/{arrays}/{model}/{weights}/{prompt}.npz
 # Makes: results/figures/{figure}.{png,svg,pdf,csv,caption.rst}, the published reading, and
 #        results/figures/{figure}_controlled.*, published left and controlled right
 
@@ -14,6 +15,10 @@ for figure in FIGURES:
             **{
                 table: [f"results/metrics/{table}/{run.path}.csv" for run in figure.runs]
                 for table in figure.entry["tables"]
+            },
+            **{
+                name: [f"results/metrics/{name}/{run.path}.npz" for run in figure.runs]
+                for name in figure.entry.get("arrays", [])
             },
             matches=[
                 f"results/metrics/{table}/{run.path}.csv"

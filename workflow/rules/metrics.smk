@@ -3,6 +3,7 @@
 # Reads: results/activations/{model}/{weights}/{prompt}.zarr.zip
 #        results/metrics/cluster_labels/{model}/{weights}/{prompt}.csv
 # Makes: results/metrics/{table}/{model}/{weights}/{prompt}.csv, one a run
+#        results/metrics/{arrays}/{model}/{weights}/{prompt}.npz, only those asked for
 #        results/tables/{table}.csv, all runs together; for people, no rule reads it
 
 SOURCES = {
@@ -22,6 +23,10 @@ for name, metric in METRICS.items():
             **{
                 output: f"results/metrics/{table}/{RUN}.csv"
                 for output, table in metric["writes"].items()
+            },
+            **{
+                output: f"results/metrics/{name}/{RUN}.npz"
+                for output, name in metric.get("arrays", {}).items()
             },
         log:
             f"results/logs/{name}/{RUN}.log",

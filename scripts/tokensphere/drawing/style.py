@@ -27,6 +27,9 @@ CLUSTERS = (
     "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc",
     "#ca9161", "#fbafe4", "#56b4e9", "#ece133", "#5d4e9c",
 )  # fmt: skip
+MARKERS = ("o", "s", "^", "D", "v", "P")
+LOOKS = len(CLUSTERS) * len(MARKERS)
+UNCLUSTERED = "#8c8c8c"
 SHORT_LIVED = "#c9c9c9"
 TRAINED, RANDOM = "solid", (0, (4, 2))
 LINE_STYLES: dict[str, Any] = {"trained": TRAINED, "random": RANDOM}
@@ -85,6 +88,11 @@ def save(figure: Figure, png: Path, svg: Path, pdf: Path) -> None:
 def cluster_colour(identity: int) -> str:
     """Return the colour of a tracked cluster: it depends on its identity alone."""
     return CLUSTERS[identity % len(CLUSTERS)]
+
+
+def cluster_marker(identity: int) -> str:
+    """Return the shape of a tracked cluster: with its colour, the first 60 all look different."""
+    return MARKERS[identity // len(CLUSTERS) % len(MARKERS)]
 
 
 def shade_undefined(axes: Axes, depths: NDArray[Any], values: NDArray[Any]) -> None:

@@ -21,7 +21,11 @@ HARNESS = f"{PACKAGE}.harness"
 # Import names that differ from the name on the package index.
 DISTRIBUTIONS = {"yaml": "PyYAML", "sklearn": "scikit-learn", "umap": "umap-learn"}
 # Packages whose numbers come from another package that no module of ours imports.
-COMPANIONS = {"transformers": ("tokenizers",), "hdbscan": ("scikit-learn", "scipy")}
+COMPANIONS = {
+    "transformers": ("tokenizers",),
+    "hdbscan": ("scikit-learn", "scipy"),
+    "umap": ("llvmlite", "numba", "pynndescent", "scikit-learn", "scipy"),
+}
 
 
 @cache
