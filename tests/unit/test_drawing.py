@@ -1239,6 +1239,9 @@ def configuration(label="GPT", seeds=1, prompts=2, controls=0, model="gpt"):
             "track_overlap": 0.1,
             "track_permutations": 20,
             "track_seed": 0,
+            "tsne_perplexity": 30,
+            "umap_neighbours": 15,
+            "projection_seed": 42,
         },
     }
 
