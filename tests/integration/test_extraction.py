@@ -348,6 +348,7 @@ def test_a_store_says_everything_about_its_run(checkpoint, tmp_path, monkeypatch
         "final_norm": True,
         "n_tokens": 7,
         "truncated": False,
+        "piece_markers": {"space": "ĠĊĉ"},
         "dtype": "float32",
         "device": "cpu",
         "threads": THREADS,
