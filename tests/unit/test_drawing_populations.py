@@ -58,7 +58,13 @@ def energy_table(layers=3, final=True, betas=(0.1, 1, 2)):
     states += [(layers - 1, "final_norm")] if final else []
     return pd.DataFrame(
         [
-            {"layer": layer, "state": state, "beta": beta, "energy": beta + place / 10}
+            {
+                "layer": layer,
+                "state": state,
+                "beta": beta,
+                "n_tokens": 12,
+                "energy": beta + place / 10,
+            }
             for place, (layer, state) in enumerate(states)
             for beta in betas
         ]

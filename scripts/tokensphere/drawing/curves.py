@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 
 from tokensphere import statistics
 from tokensphere.drawing import captions, style
+from tokensphere.drawing.readings import states
 
 COLUMNS = [
     "reading", "measure", "where", "model", "label", "weights", "series", "layer", "state",
@@ -222,17 +223,14 @@ def _along(rows: pd.DataFrame) -> str:
 
 
 def _published(rows: pd.DataFrame) -> pd.DataFrame:
-    last = rows["layer"].max()
-    normed = (rows["state"] == "final_norm").any()
-    shown = rows[(rows["state"] == "residual") & ~(normed & (rows["layer"] == last))]
-    shown = pd.concat([shown, rows[rows["state"] == "final_norm"]])
+    shown = states(rows, "published")
     values = shown.pivot(index="seed", columns=_along(rows), values="value")
     return _points(shown, statistics.over_seeds(values), len(values), 1)
 
 
 def _by_prompt(rows: pd.DataFrame) -> pd.DataFrame:
     """Average the raw residual stream's values over seeds: one row a prompt."""
-    shown = rows[rows["state"] == "residual"]
+    shown = states(rows, "controlled")
     # `sort=False` keeps the prompts in the order of the configuration; layers are sorted after.
     return shown.pivot_table(
         index="prompt",
@@ -245,7 +243,7 @@ def _by_prompt(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _controlled(rows: pd.DataFrame) -> pd.DataFrame:
-    shown = rows[rows["state"] == "residual"]
+    shown = states(rows, "controlled")
     values = _by_prompt(rows)
     return _points(shown, statistics.over_prompts(values), shown["seed"].nunique(), len(values))
 
@@ -263,7 +261,7 @@ def _differences(rows: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=COLUMNS)
     one = _by_prompt(trained)
     difference = one - _by_prompt(random).loc[one.index]
-    shown = trained[trained["state"] == "residual"].assign(reference=np.nan, violated=np.nan)
+    shown = states(trained, "controlled").assign(reference=np.nan, violated=np.nan)
     seeds = random["seed"].nunique()
     points = _points(shown, statistics.over_prompts(difference), seeds, len(one))
     if _along(rows) == "layer":

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from tokensphere.drawing import style
+from tokensphere.drawing.readings import states
 
 # A bin's left edge is a sum of rounded numbers: .9 may read .8999999999.
 EDGE = 1e-9
@@ -36,13 +37,11 @@ def assemble(table: pd.DataFrame, panels: int) -> pd.DataFrame:
         the final norm, where there is one, stands in the place of the last layer.
     """
     last = int(table["layer"].max())
-    normed = (table["state"] == "final_norm").any()
     parts = []
     for reading, column in COUNTS.items():
+        shown = states(table, reading)
         for layer in np.unique(np.linspace(0, last, panels).astype(int)):
-            in_place = reading == "published" and normed and layer == last
-            state = "final_norm" if in_place else "residual"
-            rows = table[(table["layer"] == layer) & (table["state"] == state)]
+            rows = shown[shown["layer"] == layer]
             width = rows["bin_right"] - rows["bin_left"]
             total = rows[column].sum()
             parts.append(

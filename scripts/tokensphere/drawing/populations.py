@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from tokensphere.drawing import style
+from tokensphere.drawing.readings import states
 from tokensphere.populations import POPULATIONS
 
 COLUMNS = [
@@ -74,35 +75,23 @@ def assemble(pairs: pd.DataFrame, energies: pd.DataFrame) -> pd.DataFrame:
     for reading, suffix in SUFFIXES.items():
         for measure in MEASURES:
             for population in POPULATIONS:
-                rows = _states(pairs[pairs["population"] == population], reading)
+                rows = states(pairs[pairs["population"] == population], reading)
                 value = rows[f"{measure}{suffix}"]
                 parts.append(
                     rows.assign(reading=reading, measure=measure, beta=np.nan, value=value)
                 )
-        rows = _states(energies, reading)
+        rows = states(energies, reading)
         parts.append(
             rows.assign(
                 reading=reading,
                 population=ENERGY,
                 measure=ENERGY,
-                # A table of energies does not say it: the tokens of a run are those of its pairs.
-                n_tokens=pairs["n_tokens"].iloc[0],
                 value=rows["energy"],
             )
         )
     every = pd.concat(parts, ignore_index=True)
     points: pd.DataFrame = every.assign(depth=every["layer"] / every["layer"].max())[COLUMNS]
     return points
-
-
-def _states(rows: pd.DataFrame, reading: str) -> pd.DataFrame:
-    """Take one state a layer, as the reading wants it, in the order of layers."""
-    normed = rows["state"] == "final_norm"
-    if reading == "published" and normed.any():
-        rows = rows[normed | (rows["layer"] < rows["layer"].max())]
-    else:
-        rows = rows[~normed]
-    return rows.sort_values("layer")
 
 
 def shared_limits(runs: Sequence[pd.DataFrame]) -> dict[str, tuple[float, float]]:
