@@ -1,8 +1,13 @@
-"""Extraction: one forward pass of one model over one prompt, streamed into a store."""
+"""Extraction: a forward pass of one model over one prompt, streamed into a store.
+
+One pass stores the residual stream, another the attention, so that neither is computed again
+because the other is asked for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,23 +23,42 @@ from tokensphere.harness.errors import UserError
 # a sum, in units of the state itself, which a final norm brings to order 1..100.
 NORM_TOLERANCE = 1e-5
 
+Progress = Callable[[int], Callable[[], None]]
 
-def extract(
+
+@dataclass(frozen=True)
+class Run:
+    """A model that is loaded, and the prompt that it is to read.
+
+    Attributes
+    ----------
+    model : transformers.PreTrainedModel
+    anatomy : models.Anatomy
+    tokens : prompts.Tokens
+    attributes : dict
+        What a store says of the run: `describe`, the architecture, the prompt and the versions.
+    where : str
+        How errors call the run.
+    """
+
+    model: Any
+    anatomy: models.Anatomy
+    tokens: prompts.Tokens
+    attributes: dict[str, Any]
+    where: str
+
+
+def load(
     folder: Path,
     text: str,
-    path: Path,
     *,
     device: str,
     threads: int,
     max_tokens: int,
     describe: Mapping[str, Any],
     where: str,
-    progress: Callable[[int], Callable[[], None]] = lambda total: lambda: None,
-) -> dict[str, Any]:
-    """Write the store of one run: every layer of the residual stream, and the final norm.
-
-    The states leave the model layer by layer, so that memory holds the model and two layers.
-    When all is written, the store is opened again, read whole and checked.
+) -> Run:
+    """Load the model of one run, find its parts, and cut its prompt into tokens.
 
     Parameters
     ----------
@@ -42,8 +66,6 @@ def extract(
         The checkpoint folder of the weights.
     text : str
         The prompt.
-    path : Path
-        The file to write; the caller moves it into place.
     device : str
         `auto`, `cpu` or `cuda`.
     threads : int
@@ -54,20 +76,11 @@ def extract(
         Further attributes of the store: what the model, weights, prompt and files are.
     where : str
         How errors call the run.
-    progress : callable (number of layers) -> callable ()
-        Called once the model is known; what it returns is called after each layer.
-
-    Returns
-    -------
-    dict
-        The store's attributes.
 
     Raises
     ------
     UserError
         If the prompt is too short or the model's states cannot be vouched for.
-    store.StoreError
-        If what was written is not what was meant.
     """
     torch.set_num_threads(threads)
     device = models.resolve_device(device)
@@ -90,21 +103,95 @@ def extract(
             name: metadata.version(name) for name in ("torch", "transformers", "tokenizers")
         },
     }
-    step = progress(attributes["layers"] + 1)
-    with store.Writer(path, attributes) as writer:
-        writer.write_tokens(tokens.ids, tokens.pieces, tokens.special)
+    return Run(model, anatomy, tokens, attributes, where)
+
+
+def extract(run: Run, path: Path, progress: Progress = lambda total: lambda: None) -> None:
+    """Write the store of one run: every layer of the residual stream, and the final norm.
+
+    The states leave the model layer by layer, so that memory holds the model and two layers.
+    When all is written, the store is opened again, read whole and checked.
+
+    Parameters
+    ----------
+    run : Run
+    path : Path
+        The file to write; the caller moves it into place.
+    progress : callable (number of layers) -> callable ()
+        What it returns is called after each layer.
+
+    Raises
+    ------
+    UserError
+        If the end of the store is not the model's own last state.
+    store.StoreError
+        If what was written is not what was meant.
+    """
+    step = progress(run.attributes["layers"] + 1)
+    with store.Writer(path, run.attributes) as writer:
+        writer.write_tokens(run.tokens.ids, run.tokens.pieces, run.tokens.special)
 
         def receive(layer: int, states: Tensor) -> None:
             writer.write_residual(layer, _array(states))
             step()
 
-        with models.residual_stream(anatomy.blocks, receive):
-            own = models.forward(model, tokens.ids)
-        if anatomy.final_norm is not None:
+        with models.residual_stream(run.anatomy.blocks, receive):
+            own = models.forward(run.model, run.tokens.ids)
+        if run.anatomy.final_norm is not None:
             writer.write_final_norm(_array(own))
     store.check(path)
-    check_last_state(path, anatomy, _array(own), where)
-    return dict(writer.attributes)
+    check_last_state(path, run.anatomy, _array(own), run.where)
+
+
+def attend(run: Run, path: Path, progress: Progress = lambda total: lambda: None) -> None:
+    """Write the attention of one run: every head of every block.
+
+    The weights leave the model block by block, and each block's are checked as they leave it.
+    When all is written, the store is opened again, read whole and checked.
+
+    Parameters
+    ----------
+    run, path, progress
+        As `extract` takes them.
+
+    Raises
+    ------
+    UserError
+        If a block shows no attention weights, or they are no weights: a row does not add up to
+        1, or a query of a causal model sees a later key.
+    store.StoreError
+        If what was written is not what was meant.
+    """
+    layers, heads, tokens = (run.attributes[key] for key in ("layers", "heads", "n_tokens"))
+    step = progress(layers)
+    received: list[int] = []
+    with store.AttentionWriter(path, run.attributes) as writer:
+
+        def receive(block: int, weights: Tensor) -> None:
+            matrices = _array(weights)
+            problem = store.attention_problem(matrices, run.anatomy.causal)
+            if matrices.shape != (heads, tokens, tokens):
+                problem = f"its weights have shape {matrices.shape}, not {(heads, tokens, tokens)}"
+            if problem:
+                raise _no_attention(run.where, f"block {block}, {problem}")
+            received.append(block)
+            writer.write_attention(block, matrices)
+            step()
+
+        with models.attention(run.anatomy.blocks, receive):
+            models.forward(run.model, run.tokens.ids)
+        if received != list(range(1, layers + 1)):
+            block = next(block for block in range(1, layers + 1) if block not in received)
+            raise _no_attention(run.where, f"block {block} shows none")
+    store.check_attention(path)
+
+
+def _no_attention(where: str, what: str) -> UserError:
+    return UserError(
+        where,
+        f"check 'attention' failed: {what}",
+        "the attention of this architecture is not supported; its residual stream may be",
+    )
 
 
 def check_last_state(

@@ -181,6 +181,54 @@ def residual_stream(
             handle.remove()
 
 
+@contextmanager
+def attention(
+    blocks: tuple[nn.Module, ...], receive: Callable[[int, Tensor], None]
+) -> Iterator[None]:
+    """Hand the attention of every block to `receive` while a model runs.
+
+    Attention weights are what the first module inside a block returns in the shape of them, (1,
+    heads, tokens, tokens); a module around it may return the same once more.
+
+    Parameters
+    ----------
+    blocks : tuple of nn.Module
+        As in `Anatomy`.
+    receive : callable (block, weights)
+        Called with block 1..L at most once a block, weights of shape (heads, queries, keys), float
+        of the model's type; they are gone after the call unless copied.
+    """
+    block, received = 0, 0
+
+    def enter(module: nn.Module, arguments: Any) -> None:
+        nonlocal block
+        block += 1
+
+    def leave(module: nn.Module, arguments: Any, output: Any) -> None:
+        nonlocal received
+        if received < block and (weights := _weights_in(output)) is not None:
+            received = block
+            receive(block, weights[0])
+
+    once = dict.fromkeys(blocks)
+    inside = dict.fromkeys(module for one in once for module in one.modules() if module not in once)
+    handles = [one.register_forward_pre_hook(enter) for one in once]
+    handles += [module.register_forward_hook(leave) for module in inside]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _weights_in(output: Any) -> Tensor | None:
+    """Find attention weights in what a module returns: a square of tokens for each head."""
+    for one in output if isinstance(output, tuple) else ():
+        if isinstance(one, Tensor) and one.dim() == 4 and one.shape[-1] == one.shape[-2]:
+            return one
+    return None
+
+
 def dissect(model: Any, ids: list[int], where: str) -> Anatomy:
     """Find the blocks and the final norm of a model by running it on a few tokens.
 

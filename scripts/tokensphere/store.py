@@ -1,4 +1,4 @@
-"""Stores: the activations of one run in one zarr file.
+"""Stores: the activations of one run in one zarr file, and its attention in another.
 
 A store is a zarr (format 3) group in one zip archive, one layer a chunk:
 
@@ -12,6 +12,12 @@ tokens         (tokens,) str               readable pieces
 special        (tokens,) bool              added by the tokenizer
 =============  ==========================  ===========================================
 
+and that of the attention holds one array, block l at index l - 1:
+
+=============  ==================================  =======================================
+attention      (L, heads, tokens, tokens) f32      rows are queries, columns keys; rows sum to 1
+=============  ==================================  =======================================
+
 The attributes say everything else, and imply the exact list of the archive's members: zarr
 reads a missing chunk as zeros without a word, so a store opens only if that list is complete.
 """
@@ -24,17 +30,24 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
+from zarr.codecs import BloscCodec
 from zarr.storage import ZipStore
 
 from tokensphere.harness.errors import UserError
 
 SCHEMA = 2
-RESIDUAL, FINAL_NORM = "residual", "final_norm"
+RESIDUAL, FINAL_NORM, ATTENTION = "residual", "final_norm", "attention"
+LAYERED = (RESIDUAL, ATTENTION)
+
+# A row of float32 softmax weights adds up to 1 but for the rounding of each of its entries.
+ROW_TOLERANCE = 1e-5
+
+Arrays = dict[str, tuple[tuple[int, ...], Any]]  # name -> (shape, type)
 
 State = Literal["residual", "final_norm"]
 
@@ -46,10 +59,10 @@ class StoreError(UserError):
         super().__init__(str(path), what, "delete the file and run the workflow again")
 
 
-def _arrays(attributes: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], Any]]:
-    """Return name -> (shape, type) of the arrays that a store's attributes imply."""
+def _activations(attributes: Mapping[str, Any]) -> Arrays:
+    """Return the arrays that the attributes of a store of activations imply."""
     layers, tokens, width = (attributes[key] for key in ("layers", "n_tokens", "width"))
-    arrays: dict[str, tuple[tuple[int, ...], Any]] = {
+    arrays: Arrays = {
         "token_ids": ((tokens,), "int64"),
         "tokens": ((tokens,), str),
         "special": ((tokens,), "bool"),
@@ -60,20 +73,66 @@ def _arrays(attributes: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], A
     return arrays
 
 
-def _members(attributes: Mapping[str, Any]) -> set[str]:
-    """Return the archive members that a store's attributes imply."""
+def _attention(attributes: Mapping[str, Any]) -> Arrays:
+    """Return the array that the attributes of a store of attention imply."""
+    layers, heads, tokens = (attributes[key] for key in ("layers", "heads", "n_tokens"))
+    return {ATTENTION: ((layers, heads, tokens, tokens), "float32")}
+
+
+def _members(arrays: Arrays) -> set[str]:
+    """Return the members of an archive that holds these arrays."""
     members = {"zarr.json"}
-    for name, (shape, _) in _arrays(attributes).items():
+    for name, (shape, _) in arrays.items():
         members.add(f"{name}/zarr.json")
-        if name == RESIDUAL:
-            members |= {f"{name}/c/{layer}/0/0" for layer in range(shape[0])}
-        else:
-            members.add("/".join([name, "c", *("0" for _ in shape)]))
+        rest = "/0" * (len(shape) - 1)
+        layers = range(shape[0]) if name in LAYERED else (0,)
+        members |= {f"{name}/c/{layer}{rest}" for layer in layers}
     return members
 
 
-class Writer:
-    """Write a store layer by layer.
+class _Writer:
+    """Write a store array by array; the arrays are those that `_implied` returns."""
+
+    @staticmethod
+    def _implied(attributes: Mapping[str, Any]) -> Arrays:
+        raise NotImplementedError
+
+    def __init__(self, path: str | Path, attributes: Mapping[str, Any]) -> None:
+        self.attributes = {"schema": SCHEMA, **attributes}
+        self._zip = ZipStore(path, mode="w")
+        group = zarr.create_group(self._zip, attributes=self.attributes)
+        self._arrays: dict[str, Any] = {}
+        for name, (shape, dtype) in self._implied(self.attributes).items():
+            self._arrays[name] = group.create_array(
+                name,
+                shape=shape,
+                chunks=(1, *shape[1:]) if name in LAYERED else shape,
+                dtype=dtype,
+                compressors=_compressors(name, dtype),
+                config={"write_empty_chunks": True},
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._zip.close()
+
+
+def _compressors(name: str, dtype: Any) -> Any:
+    """Choose how an array is compressed: activations hardly shrink, masked attention halves."""
+    if name == ATTENTION:
+        return BloscCodec(cname="zstd", clevel=1, shuffle="shuffle", typesize=4)
+    return None if dtype == "float32" else "auto"
+
+
+class Writer(_Writer):
+    """Write a store of activations layer by layer.
 
     Parameters
     ----------
@@ -85,32 +144,7 @@ class Writer:
         replace a member, so attributes cannot be added later.
     """
 
-    def __init__(self, path: str | Path, attributes: Mapping[str, Any]) -> None:
-        self.attributes = {"schema": SCHEMA, **attributes}
-        self._zip = ZipStore(path, mode="w")
-        group = zarr.create_group(self._zip, attributes=self.attributes)
-        self._arrays: dict[str, Any] = {}
-        for name, (shape, dtype) in _arrays(self.attributes).items():
-            self._arrays[name] = group.create_array(
-                name,
-                shape=shape,
-                chunks=(1, *shape[1:]) if name == RESIDUAL else shape,
-                dtype=dtype,
-                # Activations hardly compress; the small arrays keep zarr's default.
-                compressors=None if dtype == "float32" else "auto",
-                config={"write_empty_chunks": True},
-            )
-
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._zip.close()
+    _implied = staticmethod(_activations)
 
     def write_tokens(self, ids: list[int], pieces: list[str], special: list[bool]) -> None:
         """Write the three arrays that describe the tokens."""
@@ -127,25 +161,29 @@ class Writer:
         self._arrays[FINAL_NORM][:] = states
 
 
-class Activations:
-    """Read a store; use it as a context manager.
+class AttentionWriter(_Writer):
+    """Write a store of attention block by block.
 
     Parameters
     ----------
     path : str or Path
-
-    Attributes
-    ----------
-    attributes : dict
-    layers : int
-        L; the residual stream has layers 0..L.
-
-    Raises
-    ------
-    StoreError
-        If the file is no complete zip archive, has another schema, or its members are not
-        exactly those that its attributes imply.
+    attributes : mapping
+        As `Writer` takes them; `layers` (L), `heads` and `n_tokens` decide the array.
     """
+
+    _implied = staticmethod(_attention)
+
+    def write_attention(self, block: int, weights: NDArray[np.float32]) -> None:
+        """Write the attention of one block 1..L, shape (heads, tokens, tokens)."""
+        self._arrays[ATTENTION][block - 1] = weights
+
+
+class _Store:
+    """Read a store; its arrays are those that `_implied` returns."""
+
+    @staticmethod
+    def _implied(attributes: Mapping[str, Any]) -> Arrays:
+        raise NotImplementedError
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -156,7 +194,8 @@ class Activations:
             self._group = zarr.open_group(self._zip, mode="r", zarr_format=3)
             self.attributes: dict[str, Any] = dict(self._group.attrs)
             schema = self.attributes["schema"]
-            expected = _members(self.attributes)
+            self._arrays = self._implied(self.attributes)
+            expected = _members(self._arrays)
         except (zipfile.BadZipFile, OSError) as error:
             raise StoreError(path, f"it is no complete zip archive ({error})") from error
         except (KeyError, ValueError, TypeError) as error:
@@ -178,7 +217,7 @@ class Activations:
         if len(members) != len(expected):
             raise StoreError(self.path, "a member was written twice")
 
-    def __enter__(self) -> Activations:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -196,13 +235,42 @@ class Activations:
         except (zipfile.BadZipFile, zlib.error, ValueError, RuntimeError) as error:
             raise StoreError(self.path, f"array {name} cannot be read ({error})") from error
 
-    def _array(self, name: str) -> Any:
-        with self._reading(name):
-            return self._group[name]
-
     def _read(self, name: str, selection: Any = slice(None)) -> NDArray[Any]:
         with self._reading(name):
             return np.asarray(self._group[name][selection])
+
+    def refuse_wrong_arrays(self) -> None:
+        """Refuse arrays whose shape or type is not what the attributes imply."""
+        for name, (shape, dtype) in self._arrays.items():
+            with self._reading(name):
+                array: Any = self._group[name]
+            if array.shape != shape:
+                raise StoreError(self.path, f"{name} has shape {array.shape}, not {shape}")
+            if dtype is not str and array.dtype != dtype:
+                raise StoreError(self.path, f"{name} has type {array.dtype}, not {dtype}")
+
+
+class Activations(_Store):
+    """Read a store of activations; use it as a context manager.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Attributes
+    ----------
+    attributes : dict
+    layers : int
+        L; the residual stream has layers 0..L.
+
+    Raises
+    ------
+    StoreError
+        If the file is no complete zip archive, has another schema, or its members are not
+        exactly those that its attributes imply.
+    """
+
+    _implied = staticmethod(_activations)
 
     @property
     def has_final_norm(self) -> bool:
@@ -265,8 +333,47 @@ class Activations:
             yield self.layers, "final_norm", last[0], self.final_norm()
 
 
+class Attention(_Store):
+    """Read a store of attention; use it as a context manager.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Attributes
+    ----------
+    attributes : dict
+    layers : int
+        L; the blocks are 1..L.
+    heads : int
+    causal : bool
+        A query gives weight to no later key.
+
+    Raises
+    ------
+    StoreError
+        As `Activations` does.
+    """
+
+    _implied = staticmethod(_attention)
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path)
+        self.heads: int = self.attributes["heads"]
+        self.causal: bool = self.attributes["causal"]
+
+    def block(self, block: int) -> NDArray[np.float32]:
+        """Attention of one block 1..L, shape (heads, queries, keys)."""
+        return self._read(ATTENTION, block - 1)
+
+    def blocks(self) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Yield (block, attention) of blocks 1..L; the input of block l is layer l - 1."""
+        for block in range(1, self.layers + 1):
+            yield block, self.block(block)
+
+
 def check(path: str | Path) -> None:
-    """Re-open a store that was just written and read all of it.
+    """Re-open a store of activations that was just written and read all of it.
 
     Raises
     ------
@@ -275,15 +382,49 @@ def check(path: str | Path) -> None:
         a state is not finite; the message names the array and the layer.
     """
     with Activations(path) as activations:
-        for name, (shape, dtype) in _arrays(activations.attributes).items():
-            array = activations._array(name)
-            if array.shape != shape:
-                raise StoreError(path, f"{name} has shape {array.shape}, not {shape}")
-            if dtype is not str and array.dtype != dtype:
-                raise StoreError(path, f"{name} has type {array.dtype}, not {dtype}")
+        activations.refuse_wrong_arrays()
         for name in ("token_ids", "tokens", "special"):
             activations._read(name)
         for layer, state, vectors in activations.states():
             if not np.isfinite(vectors).all():
                 place = f"residual layer {layer}" if state == "residual" else "the final norm"
                 raise StoreError(path, f"{place} holds values that are not finite")
+
+
+def check_attention(path: str | Path) -> None:
+    """Re-open a store of attention that was just written and read all of it.
+
+    Raises
+    ------
+    StoreError
+        As `check` does; also if a weight is negative, a row does not add up to 1, or a query of a
+        causal model gives weight to a later key.
+    """
+    with Attention(path) as attention:
+        attention.refuse_wrong_arrays()
+        for block, weights in attention.blocks():
+            if problem := attention_problem(weights, attention.causal):
+                raise StoreError(path, f"block {block}, {problem}")
+
+
+def attention_problem(weights: NDArray[np.float32], causal: bool) -> str:
+    """Say what is wrong with the attention of one block, '' if nothing is.
+
+    Parameters
+    ----------
+    weights : array, shape (heads, queries, keys)
+    causal : bool
+    """
+    for head, matrix in enumerate(weights):
+        place = f"head {head}"
+        if not np.isfinite(matrix).all():
+            return f"{place}: a weight is not finite"
+        if (matrix < 0).any():
+            return f"{place}: a weight is negative"
+        error = np.abs(matrix.sum(axis=1, dtype=np.float64) - 1)
+        if error.max() > ROW_TOLERANCE:
+            query = int(error.argmax())
+            return f"{place}: the row of query {query} adds up to 1 but for {error[query]:.3g}"
+        if causal and np.triu(matrix, 1).any():
+            return f"{place}: a query sees a later key, though the model is causal"
+    return ""

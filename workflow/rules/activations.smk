@@ -3,6 +3,7 @@
 # Reads: the prompt files and checkpoint folders of the configuration.
 # Makes: results/prompts/{prompt}.txt
 #        results/activations/{model}/{weights}/{prompt}.zarr.zip
+#        results/attention/{model}/{weights}/{prompt}.zarr.zip
 
 
 rule prompt:
@@ -52,6 +53,7 @@ rule extract:
         ),
         runtime=60,
     params:
+        what="residual",
         source=lambda wildcards: CHECKPOINTS[wildcards.model]["source"],
         settings={
             "device": CONFIG["device"],
@@ -68,3 +70,20 @@ rule extract:
         "Extract {wildcards.model} ({wildcards.weights}) on {wildcards.prompt}"
     script:
         "../../scripts/extract.py"
+
+
+ATTENTION = f"results/attention/{RUN}.zarr.zip"
+
+
+# A forward pass of its own: what is done with attention never makes the states anew.
+use rule extract as attention with:
+    output:
+        store=ATTENTION if CONFIG["keep_attention"] else temp(ATTENTION),
+    log:
+        f"results/logs/attention/{RUN}.log",
+    benchmark:
+        f"results/benchmarks/attention/{RUN}.tsv"
+    params:
+        what="attention",
+    message:
+        "Store the attention of {wildcards.model} ({wildcards.weights}) on {wildcards.prompt}"

@@ -1,14 +1,21 @@
 # From stores to tables, one rule a metric, made from workflow/metrics.yaml.
 #
 # Reads: results/activations/{model}/{weights}/{prompt}.zarr.zip
-#        results/metrics/cluster_labels/{model}/{weights}/{prompt}.csv
+#        results/attention/{model}/{weights}/{prompt}.zarr.zip
+#        results/metrics/{table}/{model}/{weights}/{prompt}.csv of other metrics
 # Makes: results/metrics/{table}/{model}/{weights}/{prompt}.csv, one a run
 #        results/metrics/{arrays}/{model}/{weights}/{prompt}.npz, only those asked for
 #        results/tables/{table}.csv, all runs together; for people, no rule reads it
 
 SOURCES = {
     "store": f"results/activations/{RUN}.zarr.zip",
+    "attention": f"results/attention/{RUN}.zarr.zip",
     "labels": f"results/metrics/cluster_labels/{RUN}.csv",
+    "profiles": f"results/metrics/attention_profiles/{RUN}.npz",
+} | {
+    table: f"results/metrics/{table}/{RUN}.csv"
+    for metric in METRICS.values()
+    for table in metric["writes"].values()
 }
 
 for name, metric in METRICS.items():

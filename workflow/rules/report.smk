@@ -35,7 +35,8 @@ rule contact_sheet:
 
 rule text_view:
     input:
-        **SOURCES,
+        store=SOURCES["store"],
+        labels=SOURCES["labels"],
         tracks=f"results/metrics/cluster_tracks/{RUN}.csv",
         events=f"results/metrics/cluster_events/{RUN}.csv",
         template=here(HOME / "workflow/report/text_view.html"),

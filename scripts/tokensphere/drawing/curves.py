@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 
 from tokensphere import statistics
 from tokensphere.drawing import captions, style
-from tokensphere.drawing.readings import states
+from tokensphere.tables import states
 
 COLUMNS = [
     "reading", "measure", "where", "model", "label", "weights", "series", "layer", "state",

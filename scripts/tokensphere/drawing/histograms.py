@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from tokensphere.drawing import style
-from tokensphere.drawing.readings import states
+from tokensphere.tables import states
 
 # A bin's left edge is a sum of rounded numbers: .9 may read .8999999999.
 EDGE = 1e-9

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from tokensphere.drawing import style
-from tokensphere.drawing.readings import states
+from tokensphere.tables import states
 from tokensphere.populations import POPULATIONS
 
 COLUMNS = [

@@ -22,7 +22,10 @@ COLUMNS = [
 ]  # fmt: skip
 KEYS = ["model", "weights", "layer", "state", "method", "token"]
 EMPTY = ["x", "y"]  # a token without direction, or a cloud of too few tokens
-SHOWN = {"published": ("pca", "tsne", "umap"), "controlled": ("pca_centred", "tsne", "umap")}
+SHOWN: dict[str, tuple[str, ...]] = {
+    "published": ("pca", "tsne", "umap"),
+    "controlled": ("pca_centred", "tsne", "umap"),
+}
 NAMES = {"pca": "PCA", "pca_centred": "PCA, centred", "tsne": "t-SNE", "umap": "UMAP"}
 FINAL = "final_norm"
 NO_CLUSTER = -1
@@ -53,7 +56,8 @@ def assemble(
     DataFrame
         One row a reading, state, method and token. Published: PCA without centring, and the
         final norm in the place of the last layer; controlled: centred, raw residual stream
-        throughout. `label` and `tracked` are -1 for a token in no cluster.
+        throughout; t-SNE and UMAP again only where there is a final norm, and so a difference.
+        `label` and `tracked` are -1 for a token in no cluster.
     """
     identities = {
         (layer, state, cluster): tracked
@@ -65,7 +69,8 @@ def assemble(
     layers = sorted(int(suffix) for suffix in suffixes if suffix != FINAL)
     last = max(layer for layer, _ in labels)
     parts = []
-    for reading, methods in SHOWN.items():
+    again = SHOWN["controlled"] if FINAL in suffixes else ("pca_centred",)
+    for reading, methods in (SHOWN | {"controlled": again}).items():
         for layer in layers:
             final = reading == "published" and layer == last and FINAL in suffixes
             state = FINAL if final else "residual"
@@ -115,11 +120,18 @@ def draw(
     rows = sum(shown["layer"].nunique() for shown in runs.values())
     height = rows * (1.35 if several else 1.9) + 0.45 * len(runs) + 0.5
     figure = style.new(style.PAGE, min(height, style.TALLEST))
+    drawn = {reading: set(data.loc[data["reading"] == reading, "method"]) for reading in readings}
+    methods = {
+        reading: [method for method in SHOWN[reading] if method in drawn[reading]]
+        for reading in readings
+    }
     blocks = figure.subfigures(
         len(runs),
         len(readings),
         squeeze=False,
         height_ratios=[shown["layer"].nunique() for shown in runs.values()],
+        # The ticks and the label of the PCA panels take about half a panel.
+        width_ratios=[len(methods[reading]) + 0.5 for reading in readings],
     )
     for row, (run, shown) in zip(blocks, runs.items(), strict=True):
         for block, reading in zip(row, readings, strict=True):
@@ -128,7 +140,9 @@ def draw(
             text = f"{above}\n{titles[reading]}" if several else above
             block.suptitle(text, x=0.01, ha="left", fontsize=8)
             # Half as wide a panel, half as large a point.
-            _panels(block, shown[shown["reading"] == reading], SHOWN[reading], 4 if several else 9)
+            _panels(
+                block, shown[shown["reading"] == reading], methods[reading], 4 if several else 9
+            )
     figure.legend(
         handles=[
             _sample(style.cluster_marker(10), style.cluster_colour(10), "a token in a cluster"),

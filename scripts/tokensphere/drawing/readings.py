@@ -17,25 +17,6 @@ PUBLISHED = ["published"]
 COMPANION = ["published", "controlled"]
 
 
-def states(rows: pd.DataFrame, reading: str) -> pd.DataFrame:
-    """Choose the rows of one state a layer, as a reading wants it, in the order of layers.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        Of one table of states or several, with `layer` and `state`.
-    reading : str
-        Published: the final norm, where there is one, in the place of the last layer; controlled:
-        the raw residual stream.
-    """
-    normed = rows["state"] == "final_norm"
-    if reading == "published" and normed.any():
-        rows = rows[normed | (rows["layer"] < rows["layer"].max())]
-    else:
-        rows = rows[~normed]
-    return rows.sort_values("layer", kind="stable")
-
-
 def write(
     output: SimpleNamespace,
     data: pd.DataFrame,

@@ -1,0 +1,70 @@
+"""Weight sets: where the weights of a run lie, as a checkpoint folder that transformers loads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokensphere import baselines, dequantised, hashes, sources
+from tokensphere.harness.errors import UserError
+
+TRAINED = "trained"
+
+
+def find(
+    source: Mapping[str, Any], revision: str, weights: str, cache: str | Path, where: str
+) -> tuple[Path, dict[str, Any]]:
+    """Find the checkpoint folder of trained weights, or make it: dequantised, or drawn at random.
+
+    Parameters
+    ----------
+    source : mapping
+        The model's `source` in the configuration.
+    revision : str
+        What `sources.identify` said of it when the run was planned.
+    weights : str
+        `trained` or SCHEME.SEED.
+    cache : str or Path
+        The folder of the cache, where weights are put that no checkpoint holds.
+    where : str
+        How errors call the run.
+
+    Returns
+    -------
+    folder : Path
+    facts : dict
+        What a store says of its weights: `weights`, `weights_are`, `scheme`, `seed` of a random
+        scheme, `source`, `revision`, `files_sha256`.
+
+    Raises
+    ------
+    UserError
+        If the source is not there, or changed since the run was planned.
+    """
+    cache = Path(cache)
+    known = hashes.Cache(cache / "hashes.json")
+    folder = sources.locate(source, where)
+    if sources.identify(folder, known) != revision:
+        raise UserError(
+            where, f"{folder} changed since the run was planned", "run the workflow again"
+        )
+    sets = cache / "weights"
+    if folder.suffix == sources.GGUF:
+        folder = dequantised.ensure(sets, revision, folder, known)
+    scheme, _, seed = weights.partition(".")
+    if scheme != TRAINED:
+        folder = baselines.ensure(
+            sets, revision, folder, scheme, int(seed), known=known, where=where
+        )
+    files = sources.file_hashes(folder, known)
+    known.save()
+    return folder, {
+        "weights": weights,
+        "weights_are": "random" if seed else sources.honest_weights(source),
+        "scheme": scheme,
+        **({"seed": int(seed)} if seed else {}),
+        "source": sources.describe(source),
+        "revision": revision,
+        "files_sha256": files,
+    }
