@@ -15,6 +15,8 @@ with job(snakemake) as run:
         figure["constants"],
     )
     options["panels"] = curves.expand(figure["options"]["panels"], figure["constants"])
+    # Tables of heads are of blocks, all others of states.
+    states = "head" not in tables.read(run.input[figure["tables"][0]][0])
     trained_as = {
         one["model"]: one["weights_are"] for one in figure["runs"] if one["weights"] == "trained"
     }
@@ -36,12 +38,13 @@ with job(snakemake) as run:
             trained_as=trained_as,
             titles={
                 "published": f"As published: prompt {figure['prompt']}",
-                "controlled": "Controlled: raw residual stream, all prompts",
+                "controlled": f"Controlled: {'raw residual stream, ' * states}all prompts",
             },
             band_opacity=options["band_opacity"],
+            along="layer" if states else "block",
         ),
         keys=curves.KEYS,
         empty=curves.EMPTY,
         template=Path(run.input.template),
-        facts=figure | {"options": options, "trained_as": trained_as},
+        facts=figure | {"options": options, "trained_as": trained_as, "states": states},
     )

@@ -378,6 +378,97 @@ def test_a_panel_draws_the_rows_of_its_value_alone():
     assert drawn == [approx([2.5, 25]), approx([0.1, 1]), approx([1, 10])]
 
 
+# --- curves: measures of heads
+
+
+def of_two_heads(*values, **more):
+    """A table of two heads: the values of a block are those of its heads."""
+    return pd.DataFrame(
+        [
+            {"layer": block, "head": head, "n_tokens": 10, "all": value, "reason": "", **more}
+            for block, pair in enumerate(values, start=1)
+            for head, value in enumerate(pair)
+        ]
+    )
+
+
+RANGE = panel("published", "all", range=True, range_says="lowest to highest head")
+
+
+def test_a_value_of_heads_is_their_mean_with_the_least_and_the_most():
+    data = assemble((of_two_heads((0.1, 0.3), (0.9, 0.5)), run()), panels=[RANGE])
+    assert data["layer"].tolist() == [1, 2]
+    assert data["depth"].tolist() == [0.5, 1.0]
+    assert data["value"].tolist() == approx([0.2, 0.7])
+    assert data["least"].tolist() == approx([0.1, 0.5])
+    assert data["most"].tolist() == approx([0.3, 0.9])
+
+
+def test_the_range_of_heads_is_averaged_over_runs_and_asked_for():
+    seeds = [
+        (of_two_heads((0.1, 0.3)), run(weights="norm_matched.0")),
+        (of_two_heads((0.2, 0.8)), run(weights="norm_matched.1")),
+    ]
+    data = assemble(*seeds, panels=[RANGE])
+    assert data[["value", "least", "most"]].iloc[0].tolist() == approx([0.35, 0.15, 0.55])
+    data = assemble(*seeds, panels=[panel("published", "all")])
+    assert data[["least", "most"]].isna().all(axis=None)
+
+
+def test_a_head_without_a_value_undefines_the_mean():
+    data = assemble((of_two_heads((0.1, NAN), (0.9, 0.5)), run()), panels=[RANGE])
+    assert data["value"].tolist() == approx([NAN, 0.7])
+
+
+def test_floors_are_panels_side_by_side_with_the_rows_of_theirs_alone():
+    frame = pd.concat(
+        [of_two_heads((floor, 3 * floor), floor=floor) for floor in (1e-16, 1e-8)],
+        ignore_index=True,
+    )
+    across = panel("published", "all", each="floors", by="floor", across=True, cell=[1, 0])
+    panels = curves.expand([across], {"floors": [1e-8, 1e-16]})
+    assert [one["cell"] for one in panels] == [(1, 0), (1, 1)]
+    data = curves.assemble({"floors": [frame]}, [run()], panels, prompt="wiki", controls=())
+    shown = data.groupby("where", sort=False)["value"].apply(list).to_dict()
+    assert list(shown) == ["floor = 1e-08", "floor = 1e-16"]
+    # Values far below ROUNDING: relative.
+    assert shown["floor = 1e-08"] == pytest.approx([2e-8], rel=1e-12)
+    assert shown["floor = 1e-16"] == pytest.approx([2e-16], rel=1e-12)
+
+
+def test_a_range_is_a_light_band_and_in_the_legend():
+    data = assemble((of_two_heads((0.1, 0.3), (0.9, 0.5)), run()), panels=[RANGE])
+    picture = draw_placed(data, placed([RANGE]), ["published"])
+    bands = [band for band in picture.axes[0].collections if band.get_alpha() == 0.1]
+    (extent,) = [band.get_datalim(picture.axes[0].transData) for band in bands]
+    assert (extent.y0, extent.y1) == pytest.approx((0.1, 0.9))
+    assert "lowest to highest head" in legend(picture)
+    plain = panel("published", "all")
+    without = draw_placed(assemble((of_two_heads((0.1, 0.3)), run()), panels=[plain]),
+                          placed([plain]), ["published"])  # fmt: skip
+    assert "lowest to highest head" not in legend(without)
+
+
+def test_panels_that_are_alike_have_the_same_ends():
+    panels = [
+        panel("published", "all", alike="values"),
+        panel("controlled", "distinct", alike="values"),
+        panel("controlled", "distinct"),
+    ]
+    data = assemble((table([0.1, 0.2], [0.3, 0.8]), run()), panels=panels)
+    one, two, three = draw_placed(data, placed(panels), ["published", "controlled"]).axes
+    assert one.get_ylim() == two.get_ylim() == three.get_ylim()
+    panels[1].pop("alike")
+    one, two, _ = draw_placed(data, placed(panels), ["published", "controlled"]).axes
+    assert one.get_ylim()[1] < two.get_ylim()[1]
+
+
+def test_depth_is_counted_in_what_the_figure_is_of():
+    data = assemble((table([0.1, 0.2]), run()))
+    picture = draw_curves(data, ["published"], along="block")
+    assert picture.axes[0].get_xlabel() == "depth (block / number of blocks)"
+
+
 # --- curves: bins of a per-token share
 
 BINS = panel("controlled", "share", bins=20)
@@ -619,11 +710,11 @@ def test_without_a_mark_that_is_drawn_the_legend_has_none():
 # --- curves: the picture
 
 
-def draw_curves(data, names=("published", "controlled"), panels=PANELS, controls=("poem",)):
-    return draw_placed(data, placed(panels), names, controls)
+def draw_curves(data, names=("published", "controlled"), panels=PANELS, controls=("poem",), **more):
+    return draw_placed(data, placed(panels), names, controls, **more)
 
 
-def draw_placed(data, panels, names, controls=("poem",)):
+def draw_placed(data, panels, names, controls=("poem",), **more):
     return curves.draw(
         data,
         names,
@@ -633,6 +724,7 @@ def draw_placed(data, panels, names, controls=("poem",)):
         trained_as={"gpt": "trained", "bert": "trained (4-bit weights, dequantised)"},
         titles={name: f"title, {name}" for name in names},
         band_opacity=0.2,
+        **more,
     )
 
 
@@ -1236,6 +1328,10 @@ def configuration(label="GPT", seeds=1, prompts=2, controls=0, model="gpt"):
             "energy_drop_relative": 1e-3,
             "energy_pairs": 10,
             "min_cluster_size": 2,
+            "sinkhorn_floor": 1e-12,
+            "sinkhorn_floors": [1e-16, 1e-8],
+            "sinkhorn_tolerance": 1e-6,
+            "sinkhorn_sweeps": 100,
             "track_overlap": 0.1,
             "track_permutations": 20,
             "track_seed": 0,
@@ -1261,6 +1357,8 @@ def per_run(name, panels, final):
     if name == "token_membership":
         shares = {panel["column"]: [0, 0.5, 1, 1] for panel in panels if "bins" in panel}
         return pd.DataFrame({"token": range(4), **shares})
+    if name in ("fiedler", "fiedler_floors"):
+        return of_heads([one for one in panels if (name == "fiedler_floors") == ("by" in one)])
     by_depth = [one for one in panels if one.get("x", "depth") == "depth" and "bins" not in one]
     frame = table([0.25, 0.5, 0.75], [0.125, 0.375, 0.625], 0.875 if final else None)
     columns = {}
@@ -1281,6 +1379,21 @@ def per_run(name, panels, final):
         }
         parts.append(frame.assign(**measured, **{constant: float(value)}))
     return pd.concat(parts[1:] or parts, ignore_index=True)
+
+
+def of_heads(panels):
+    """A table of two heads and three blocks, of as many floors as panels choose rows by."""
+    rows = []
+    for where in dict.fromkeys(panel["where"] for panel in panels):
+        size = 2 if where == panels[-1]["where"] else 1
+        for layer in (1, 2, 3):
+            for head in (0, 1):
+                value = size * (layer / 4 + head / 8)
+                row = {"layer": layer, "head": head, "n_tokens": 10, "reason": ""}
+                row |= {panel["column"]: value for panel in panels if panel["where"] == where}
+                row |= {panel["reference"]: 0.5 for panel in panels if "reference" in panel}
+                rows.append(row | ({"floor": float(where.partition(" = ")[2])} if where else {}))
+    return pd.DataFrame(rows)
 
 
 def real_figure(name, config, final=False, scale="linear", matched=True):
@@ -1310,7 +1423,8 @@ def real_figure(name, config, final=False, scale="linear", matched=True):
         controls=facts["controls"],
     )
     filled = captions.filled(rest, facts["constants"]) | {"panels": panels}
-    return data, facts | {"options": filled, "trained_as": trained_as}
+    states = "fiedler" not in facts["tables"]
+    return data, facts | {"options": filled, "trained_as": trained_as, "states": states}
 
 
 @pytest.fixture
@@ -1355,7 +1469,8 @@ def as_read(caption):
 FIGURES = [name for name, entry in CATALOGUE.items() if entry["draw"] in ("curves", "histograms")]
 CURVES = [name for name in FIGURES if CATALOGUE[name]["draw"] == "curves"]
 # What only the caption of a companion says.
-COMPANION = {"curves": "controlled: raw residual stream", "histogram": "distinct token ids"}
+COMPANION = {"curves": "controlled: ", "histogram": "distinct token ids"}
+OF_BLOCKS = ("fig11_fiedler_causal", "fig12_fiedler_second")
 
 
 @pytest.mark.parametrize("final", [False, True])
@@ -1363,7 +1478,7 @@ COMPANION = {"curves": "controlled: raw residual stream", "histogram": "distinct
 @pytest.mark.parametrize("reading", ["published", "controlled"])
 def test_a_caption_mentions_the_final_norm_where_there_is_one(caption, name, reading, final):
     text = as_read(caption(name, configuration(), reading, final))
-    assert ("final norm" in text) == final
+    assert ("final norm" in text) == (final and name not in OF_BLOCKS)
     companion = COMPANION[CATALOGUE[name]["caption"]]
     assert (companion in text) == (reading == "controlled")
 

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from tokensphere import statistics
 from tokensphere.drawing import captions, style
@@ -21,8 +23,8 @@ from tokensphere.tables import states
 
 COLUMNS = [
     "reading", "measure", "where", "model", "label", "weights", "series", "layer", "state",
-    "depth", "n_tokens", "bin_left", "bin_right", "value", "low", "high", "reference", "violated",
-    "seeds", "prompts",
+    "depth", "n_tokens", "bin_left", "bin_right", "value", "low", "high", "least", "most",
+    "reference", "violated", "seeds", "prompts",
 ]  # fmt: skip
 MEAN = "mean over prompts"
 OVER_DEPTH = "mean over depth"
@@ -31,12 +33,13 @@ KEYS = [
     "measure", "where", "model", "weights", "series", "layer", "n_tokens", "bin_left",
 ]  # fmt: skip
 EMPTY = [
-    "layer", "depth", "n_tokens", "bin_left", "bin_right", "value", "low", "high", "reference",
-    "violated",
+    "layer", "depth", "n_tokens", "bin_left", "bin_right", "value", "low", "high", "least", "most",
+    "reference", "violated",
 ]  # fmt: skip
 
 # A share of layers is a quotient: 3/20 may lie below the edge .15000000000000002.
 EDGE = 1e-9
+RANGE_SAMPLE = 0.2  # opacity in the legend
 
 Panel = Mapping[str, Any]
 
@@ -48,7 +51,8 @@ def expand(panels: Sequence[Panel], constants: Mapping[str, Any]) -> list[dict[s
     ----------
     panels : sequence of mapping
         A panel with `each: beta` becomes one panel for each value of the constant `beta`, below
-        each other: `{each}` in its texts is the value, and only rows with it are drawn.
+        each other, or side by side where it says `across`: `{each}` in its texts is the value,
+        and only rows with it in the column of that name, or of the one that `by` names, are drawn.
     constants : mapping
 
     Returns
@@ -63,8 +67,9 @@ def expand(panels: Sequence[Panel], constants: Mapping[str, Any]) -> list[dict[s
         values = constants[panel["each"]] if "each" in panel else [None]
         for index, value in enumerate(values):
             filled = captions.filled(panel, {**constants, "each": value})
-            where = "" if value is None else f"{panel['each']} = {value:g}"
-            expanded.append(filled | {"cell": (row + index, column), "where": where})
+            where = "" if value is None else f"{panel.get('by', panel['each'])} = {value:g}"
+            cell = (row, column + index) if panel.get("across") else (row + index, column)
+            expanded.append(filled | {"cell": cell, "where": where})
     return expanded
 
 
@@ -88,13 +93,15 @@ def assemble(
     tables : mapping
         Name of a table -> its per-run frames, one a run. Tables of states have `layer` and
         `state`; their columns are joined. Tables of lengths have `layer` and `tokens`, tables of
-        tokens `token`.
+        tokens `token`, and tables of floors `floor`. In tables of heads, with `head`, a value is
+        the mean over heads.
     runs : sequence of mapping
         What the frames are of: model, weights, prompt, label.
     panels : sequence of mapping
         As `expand` returns them: `reading` (published, controlled); `column`, the measure;
         `where`; `gate`, a column that must be true, or the value counts as undefined;
-        `reference`, a column drawn beside it; `marks`, a column of truths that are marked; `x`,
+        `reference`, a column drawn beside it; `range`, true for the least and the most of all
+        heads beside their mean; `marks`, a column of truths that are marked; `x`,
         `depth` (default) or `n_tokens`, which takes means over layers of a table of lengths;
         `bins`, into how many a per-token share is counted; `difference`, true for trained minus
         random, paired by prompt; `controls`, false where control prompts are not drawn.
@@ -109,12 +116,13 @@ def assemble(
         One row a point drawn: reading, measure, where (`beta = 1`), model, label, weights
         (trained, random, `trained - random`), series (the prompt, `mean over prompts`, or `mean
         over depth` of a difference), layer, state, depth, n_tokens (NaN over several prompts),
-        bin_left, bin_right, value, low, high, reference, violated (in which share of the runs
-        the mark is true), seeds and prompts (how many are in the value).
+        bin_left, bin_right, value, low, high, least and most (over heads, mean over runs),
+        reference, violated (in which share of the runs the mark is true), seeds and prompts (how
+        many are in the value).
     """
     stacks = {
         kind: _stack([name for name in tables if _kind(tables[name]) == kind], tables, runs)
-        for kind in ("states", "lengths", "tokens")
+        for kind in ("states", "floors", "lengths", "tokens")
     }
     parts = []
     for panel in panels:
@@ -134,16 +142,33 @@ def assemble(
             shown = [usual, *(one[one["prompt"] == control] for control in apart)]
             collect = _over_lengths if _by_length(panel) else _controlled
             parts += [collect(rows) for rows in shown if len(rows)]
-    return pd.concat([part[COLUMNS] for part in parts if len(part)], ignore_index=True)
+    drawn = [part.reindex(columns=COLUMNS) for part in parts if len(part)]
+    return pd.concat(drawn, ignore_index=True)
 
 
 def _kind(frames: Sequence[pd.DataFrame]) -> str:
-    columns = frames[0].columns
-    return "lengths" if "tokens" in columns else "tokens" if "token" in columns else "states"
+    kinds = {"tokens": "lengths", "token": "tokens", "floor": "floors"}
+    return next((kind for name, kind in kinds.items() if name in frames[0]), "states")
 
 
 def _kind_of(panel: Panel) -> str:
+    if panel.get("by") == "floor":
+        return "floors"
     return "tokens" if "bins" in panel else "lengths" if _by_length(panel) else "states"
+
+
+def _over_heads(rows: pd.DataFrame) -> pd.DataFrame:
+    """Average a table of heads over them; `{column}_least` and `_most` are their range."""
+    if "head" not in rows:
+        return rows
+    keys = [name for name in ("layer", "floor") if name in rows]
+    measures = rows.drop(columns=["head", "reason"]).astype(float).groupby(keys)
+    mean, least, most = (measures.agg(how).reset_index() for how in (_mean, "min", "max"))
+    named = [
+        one.drop(columns=keys).add_suffix(f"_{name}")
+        for one, name in ((least, "least"), (most, "most"))
+    ]
+    return pd.concat([mean, *named], axis="columns").assign(state="residual")
 
 
 def _by_length(panel: Panel) -> bool:
@@ -160,7 +185,7 @@ def _stack(
         return pd.DataFrame()
     stacked = []
     for position, run in enumerate(runs):
-        frames = [tables[name][position] for name in names]
+        frames = [_over_heads(tables[name][position]) for name in names]
         joined = frames[0]
         for frame in frames[1:]:
             fresh = [name for name in frame if name not in joined or name in ("layer", "state")]
@@ -193,11 +218,17 @@ def _values(rows: pd.DataFrame, panel: Panel) -> pd.DataFrame:
         value=value,
         reference=np.nan,
         violated=np.nan,
+        least=np.nan,
+        most=np.nan,
     )
     if "reference" in panel:
         shown["reference"] = rows[panel["reference"]]
     if "marks" in panel:
         shown["violated"] = rows[panel["marks"]].astype(float)
+    if panel.get("range"):
+        shown["least"], shown["most"] = (
+            rows[f"{panel['column']}_{end}"] for end in ("least", "most")
+        )
     return shown
 
 
@@ -212,7 +243,6 @@ def _binned(tokens: pd.DataFrame, bins: int) -> pd.DataFrame:
         )
         for name in ("reading", "measure", "where", "model", "label", "weights", "seed", "prompt"):
             frame[name] = one[name].iloc[0]
-        frame = frame.assign(reference=np.nan, violated=np.nan)
         counted.append(frame.assign(n_tokens=len(one), layer=np.nan, state="residual"))
     return pd.concat(counted, ignore_index=True)
 
@@ -261,7 +291,9 @@ def _differences(rows: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=COLUMNS)
     one = _by_prompt(trained)
     difference = one - _by_prompt(random).loc[one.index]
-    shown = states(trained, "controlled").assign(reference=np.nan, violated=np.nan)
+    shown = states(trained, "controlled").drop(
+        columns=["reference", "violated", "least", "most"], errors="ignore"
+    )
     seeds = random["seed"].nunique()
     points = _points(shown, statistics.over_prompts(difference), seeds, len(one))
     if _along(rows) == "layer":
@@ -306,8 +338,6 @@ def _over_lengths(rows: pd.DataFrame) -> pd.DataFrame:
                 value=band.mean,
                 low=band.low,
                 high=band.high,
-                reference=np.nan,
-                violated=np.nan,
                 seeds=rows["seed"].nunique(),
                 prompts=len(some),
             )
@@ -324,7 +354,8 @@ def _points(rows: pd.DataFrame, band: statistics.Band, seeds: int, prompts: int)
     """Make the rows of one curve, in the order of the columns that its band was taken over."""
     along = _along(rows)
     first = rows.drop_duplicates(along).sort_values(along)
-    means = rows.groupby(along)[["reference", "violated"]].mean().reindex(first[along])
+    beside = ["reference", "violated", "least", "most"]
+    means = rows.reindex(columns=[along, *beside]).groupby(along).mean().reindex(first[along])
     kept = ["reading", "measure", "where", "model", "label", "weights", "layer", "state"]
     return first[kept].assign(
         series=rows["prompt"].iloc[0] if prompts == 1 else MEAN,
@@ -335,15 +366,14 @@ def _points(rows: pd.DataFrame, band: statistics.Band, seeds: int, prompts: int)
         value=band.mean,
         low=band.low,
         high=band.high,
-        reference=means["reference"].to_numpy(),
-        violated=means["violated"].to_numpy(),
+        **{name: means[name].to_numpy() for name in beside},
         seeds=seeds,
         prompts=prompts,
     )
 
 
 X_LABELS = {
-    "depth": "depth (layer / number of layers)",
+    "depth": "depth ({along} / number of {along}s)",
     "n_tokens": "first tokens of each prompt",
     "bins": "share of layers in a cluster",
 }
@@ -359,6 +389,7 @@ def draw(
     trained_as: Mapping[str, str],
     titles: Mapping[str, str],
     band_opacity: float,
+    along: str = "layer",
 ) -> Figure:
     """Draw the panels of the readings in their grid, with one legend below.
 
@@ -371,7 +402,8 @@ def draw(
     panels : sequence of mapping
         As `assemble` takes them; also `axis`, the label of the value axis, `limits`, its ends
         (default: from the data, 0 included), `free`, true where 0 need not be, `line`, a value
-        to mark, and `marks_say`, `reference_says`, what the legend says of marks and references.
+        to mark, `alike`, a name that panels share which have the same ends, and `marks_say`,
+        `reference_says`, `range_says`, what the legend says of marks, references and ranges.
     colours : mapping
         Model -> colour; random weights have the same one, dashed.
     controls : sequence of str
@@ -381,6 +413,8 @@ def draw(
     titles : mapping
         Reading -> text.
     band_opacity : float
+    along : str
+        What depth counts: layer or block.
     """
     shown = [panel for panel in panels if panel["reading"] in readings]
     data = data[data["reading"].isin(readings)]
@@ -411,13 +445,23 @@ def draw(
             axes.set_title(titles[panel["reading"]], loc="left")
         below = [one for one in shown if one["cell"][1] == panel["cell"][1]]
         if not any(one["cell"][0] > panel["cell"][0] and _x(one) == _x(panel) for one in below):
-            axes.set_xlabel(X_LABELS[_x(panel)])
+            axes.set_xlabel(X_LABELS[_x(panel)].format(along=along))
+    _make_alike([(grid[*panel["cell"]], panel["alike"]) for panel in shown if "alike" in panel])
     cells = {panel["cell"] for panel in shown}
     for cell, axes in np.ndenumerate(grid):
         if cell not in cells:
             axes.remove()
     figure.legend(handles=handles, loc="outside lower left", ncols=legend_columns)
     return figure
+
+
+def _make_alike(panels: Sequence[tuple[Axes, str]]) -> None:
+    """Give panels of one name the same ends, the widest of theirs."""
+    for name in {name for _, name in panels}:
+        same = [axes for axes, other in panels if other == name]
+        ends = [axes.get_ylim() for axes in same]
+        for axes in same:
+            axes.set_ylim(min(low for low, _ in ends), max(high for _, high in ends))
 
 
 def _x(panel: Panel) -> str:
@@ -455,7 +499,7 @@ def _panel(
         axes.set_xlim(0, 1)
     low, high = axes.get_ylim()
     if not panel.get("free"):
-        values = data[["value", "low", "reference"]].to_numpy(dtype=float)
+        values = data[["value", "low", "least", "reference"]].to_numpy(dtype=float)
         low = float(np.nanmin(values, initial=0.0))
         high = max(0.0, high)
     low, high = panel.get("limits", (low, high))
@@ -507,6 +551,9 @@ def _line(
         alpha=opacity,
         lw=0,
     )
+    if not thin and points["least"].notna().any():
+        least, most = points["least"].to_numpy(), points["most"].to_numpy()
+        axes.fill_between(along, least, most, color=look["color"], alpha=opacity / 2, lw=0)
     if not thin and points["reference"].notna().any():
         axes.plot(along, points["reference"].to_numpy(), color=look["color"], ls="dotted", lw=1)
     for _, normed in points[points["state"] == "final_norm"].iterrows():
@@ -536,8 +583,8 @@ def _legend(
     colours: Mapping[str, str],
     controls: Sequence[str],
     trained_as: Mapping[str, str],
-) -> list[Line2D]:
-    handles = []
+) -> list[Artist]:
+    handles: list[Artist] = []
     curves = data[data["weights"] != DIFFERENCE]
     for _, points in curves.groupby(["model", "weights"], sort=False):
         model, label, weights = (str(points[key].iloc[0]) for key in ("model", "label", "weights"))
@@ -546,6 +593,8 @@ def _legend(
         handles.append(Line2D([], [], label=f"{label}, {named}", **style_of))
     for says in dict.fromkeys(one["reference_says"] for one in panels if "reference" in one):
         handles.append(Line2D([], [], color=style.MARK, ls="dotted", lw=1, label=says))
+    for says in dict.fromkeys(one["range_says"] for one in panels if one.get("range")):
+        handles.append(Patch(color=style.MARK, alpha=RANGE_SAMPLE, lw=0, label=says))
     if (data.loc[~data["series"].isin(controls), "violated"] > 0.5).any():
         says = next(one["marks_say"] for one in panels if "marks" in one)
         handles.append(Line2D([], [], color=style.MARK, ls="none", marker="v", label=says))
