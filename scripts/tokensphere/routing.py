@@ -10,10 +10,10 @@ beside its value for content-free attention under the same mask.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,7 @@ from tokensphere import laplacian
 from tokensphere.sphere import NO_PAIR, Floats
 
 Row = dict[str, float | int | bool | str]
+Reader = Callable[..., list[Row]]
 Witness = tuple[int, int, int]  # head, row, column
 
 FLOOR, TOLERANCE, MOST = 1e-12, 1e-6, 100  # of Sinkhorn, as published
@@ -82,7 +83,8 @@ def content_free(tokens: int, causal: bool) -> Floats:
     visible = np.ones((tokens, tokens))
     if causal:
         visible = np.tril(visible)
-    return visible / visible.sum(axis=1, keepdims=True)
+    attention: Floats = visible / visible.sum(axis=1, keepdims=True)
+    return attention
 
 
 # --- Sinkhorn
@@ -106,7 +108,9 @@ class Scaling:
 
     def matrix(self, head: int) -> Floats:
         """Return P of one head, shape (tokens, tokens)."""
-        return self.clipped[head] * np.multiply.outer(self.rows[head], self.columns[head])
+        matrix: Floats = np.multiply.outer(self.rows[head], self.columns[head])
+        matrix *= self.clipped[head]
+        return matrix
 
     def graph(self, head: int) -> Floats:
         """Return (P + P^T) / 2 of one head."""
@@ -138,19 +142,28 @@ def sinkhorn(
     if floor <= 0 or most < 1:
         raise ValueError(f"Sinkhorn needs a floor above 0 and a sweep, not {floor} and {most}")
     clipped = np.maximum(attention, floor)
-    witness: Witness | None = (0, 0, 0)
-    for sweeps, (before, after) in enumerate(islice(_sweeps(clipped, floor), most), 1):
-        witness = _witness(clipped, before, after, tolerance, witness)
-        if witness is None:
+    sweeps, witness = 0, (0, 0, 0)
+    for before, after in islice(_sweeps(clipped, floor), most):
+        sweeps += 1
+        found = _witness(clipped, before, after, tolerance, witness)
+        if found is None:
             break
+        witness = found
     rows, columns = after
     sums = (clipped @ columns[..., None])[..., 0]
-    converged = [
-        witness is None or _change(matrix, before[:, head], after[:, head]).max() < tolerance
-        for head, matrix in enumerate(clipped)
-    ]
-    residual = np.abs(rows * sums - 1).max(axis=1)
-    return Scaling(clipped, rows, columns, sweeps, residual, np.array(converged))
+    return Scaling(
+        clipped,
+        rows,
+        columns,
+        sweeps,
+        residual=np.abs(rows * sums - 1).max(axis=1),
+        converged=np.array(
+            [
+                _change(matrix, before[:, head], after[:, head]).max() < tolerance
+                for head, matrix in enumerate(clipped)
+            ]
+        ),
+    )
 
 
 def _sweeps(clipped: Floats, floor: float) -> Iterator[tuple[Floats, Floats]]:
@@ -186,13 +199,14 @@ def _transposed_times(matrix: Floats, vector: Floats, floor: float, triangular: 
 
 def _change(clipped: Floats, before: Floats, after: Floats) -> Floats:
     """Compute how much each entry of one head changed in a sweep."""
-    return np.abs(clipped * (np.multiply.outer(*after) - np.multiply.outer(*before)))
+    change: Floats = clipped * (np.multiply.outer(*after) - np.multiply.outer(*before))
+    return np.abs(change)
 
 
 def _witness(
     clipped: Floats, before: Floats, after: Floats, tolerance: float, last: Witness
 ) -> Witness | None:
-    """Find an entry (head, row, column) that changed by the tolerance or more: the last one?"""
+    """Find an entry that changed by the tolerance or more, the last witness first."""
     heads, tokens, _ = clipped.shape
     head, row, column = last
     moved = [rows[head, row] * columns[head, column] for rows, columns in (before, after)]
@@ -243,20 +257,20 @@ def fiedler_value(weights: Floats, self_loops: bool) -> float:
     Returns
     -------
     float
-        0 where the graph has several components, one token without weight among them; at most 2
-        for two tokens, else n / (n - 1) without loops. NaN for one token.
+        In [0, n / (n - 1)]; 0 where the graph has several components (a token without weight is
+        one of its own). NaN for one token.
     """
-    degrees = weights.sum(axis=1)
-    if not self_loops:
-        degrees = degrees - weights.diagonal()
     if len(weights) < 2:
         return float("nan")
-    if (degrees <= 0).any():
+    matrix = laplacian.normalised(weights, self_loops)
+    if not matrix.diagonal().all():
         return 0.0
+    degrees = weights.sum(axis=1)
+    if not self_loops:
+        degrees -= weights.diagonal()
     # The eigenvector of 0 is known: moved to 2, where no eigenvalue is larger, it leaves the
     # second-smallest as the smallest.
     known = np.sqrt(2 * degrees / degrees.sum())
-    matrix = laplacian.normalised(weights, self_loops)
     matrix += np.multiply.outer(known, known)
     return max(_smallest(matrix), 0.0)
 
@@ -321,7 +335,8 @@ def _ritz(matrix: Floats) -> float:
     """Estimate the smallest eigenvalue from above, by Lanczos with full reorthogonalisation."""
     basis = np.empty((MOST_STEPS + 1, len(matrix)))
     diagonal, beside = np.empty((2, MOST_STEPS))
-    basis[0] = _start(len(matrix))
+    start = np.random.default_rng(0).standard_normal(len(matrix))
+    basis[0] = start / np.linalg.norm(start)
     for step in range(MOST_STEPS):
         done = step + 1
         image = blas.dsymv(1.0, matrix.T, basis[step])
@@ -337,12 +352,6 @@ def _ritz(matrix: Floats) -> float:
                 break
         basis[done] = image / beside[step]
     return float(values[0])
-
-
-@lru_cache
-def _start(tokens: int) -> Floats:
-    vector = np.random.default_rng(0).standard_normal(tokens)
-    return vector / np.linalg.norm(vector)
 
 
 # --- tables
@@ -374,34 +383,9 @@ def heads(
         `published_baseline`, `symmetrised_baseline`, `bipartite_baseline`; `reason`, why values
         are NaN.
     """
+    baselines = {f"{name}_baseline": name for name in ("published", "symmetrised", "bipartite")}
     weights = check(attention, causal)
-    tokens = weights.shape[1]
-    base = _content_free_head(tokens, causal, floor, tolerance, most)
-    baselines = {
-        f"{name}_baseline": base[name] for name in ("published", "symmetrised", "bipartite")
-    }
-    rows = _heads(weights, floor, tolerance, most)
-    return [_labelled(head, tokens, row | baselines) for head, row in enumerate(rows)]
-
-
-def _heads(weights: Floats, floor: float, tolerance: float, most: int) -> list[Row]:
-    scaling = sinkhorn(weights, floor, tolerance=tolerance, most=most)
-    return [
-        {
-            "published": fiedler_value(scaling.graph(head), self_loops=False),
-            **_sweep_columns(scaling, head),
-            "symmetrised": symmetrised(each),
-            "bipartite": bipartite(each),
-        }
-        for head, each in enumerate(weights)
-    ]
-
-
-@lru_cache
-def _content_free_head(
-    tokens: int, causal: bool, floor: float, tolerance: float, most: int
-) -> Row:
-    return _heads(content_free(tokens, causal)[None], floor, tolerance, most)[0]
+    return _table(_read, weights, causal, baselines, floor, tolerance, most)
 
 
 def floors(
@@ -425,48 +409,66 @@ def floors(
     Returns
     -------
     list of dict
-        One a head and floor: `head`; `floor`; `n_tokens`; `value`, loops dropped; `value_kept`;
+        One a floor and head: `head`; `n_tokens`; `floor`; `value`, loops dropped; `value_kept`;
         `sweeps`; `residual`; `converged`; `baseline` and `baseline_kept`, the two for
         content-free attention of the same n and mask; `reason`, why values are NaN.
     """
+    baselines = {"baseline": "value", "baseline_kept": "value_kept"}
     weights = check(attention, causal)
+    rows = (
+        _table(_read_both, weights, causal, baselines, floor, tolerance, most) for floor in floors
+    )
+    return list(chain.from_iterable(rows))
+
+
+def _table(
+    read: Reader, weights: Floats, causal: bool, baselines: dict[str, str], *settings: float
+) -> list[Row]:
     tokens = weights.shape[1]
-    found = []
-    for floor in floors:
-        base = _content_free_floor(tokens, causal, floor, tolerance, most)
-        baselines = {"baseline": base["value"], "baseline_kept": base["value_kept"]}
-        rows = _at_floor(weights, floor, tolerance, most)
-        found += [_labelled(head, tokens, row | baselines) for head, row in enumerate(rows)]
-    return found
-
-
-def _at_floor(weights: Floats, floor: float, tolerance: float, most: int) -> list[Row]:
-    scaling = sinkhorn(weights, floor, tolerance=tolerance, most=most)
-    found: list[Row] = []
-    for head in range(len(weights)):
-        graph = scaling.graph(head)
-        values = {
-            "value": fiedler_value(graph, self_loops=False),
-            "value_kept": fiedler_value(graph, self_loops=True),
-        }
-        found.append({"floor": floor, **values, **_sweep_columns(scaling, head)})
-    return found
+    base = _content_free(read, tokens, causal, *settings)
+    shared: Row = {column: base[name] for column, name in baselines.items()}
+    shared["reason"] = NO_PAIR if tokens < 2 else ""
+    return [
+        {"head": head, "n_tokens": tokens, **row, **shared}
+        for head, row in enumerate(read(weights, *settings))
+    ]
 
 
 @lru_cache
-def _content_free_floor(
-    tokens: int, causal: bool, floor: float, tolerance: float, most: int
-) -> Row:
-    return _at_floor(content_free(tokens, causal)[None], floor, tolerance, most)[0]
+def _content_free(read: Reader, tokens: int, causal: bool, *settings: float) -> Row:
+    return read(content_free(tokens, causal)[None], *settings)[0]
 
 
-def _sweep_columns(scaling: Scaling, head: int) -> Row:
+def _read(weights: Floats, floor: float, tolerance: float, most: int) -> list[Row]:
+    scaling = sinkhorn(weights, floor, tolerance=tolerance, most=most)
+    return [
+        {
+            "published": fiedler_value(scaling.graph(head), self_loops=False),
+            **_convergence(scaling, head),
+            "symmetrised": symmetrised(each),
+            "bipartite": bipartite(each),
+        }
+        for head, each in enumerate(weights)
+    ]
+
+
+def _read_both(weights: Floats, floor: float, tolerance: float, most: int) -> list[Row]:
+    scaling = sinkhorn(weights, floor, tolerance=tolerance, most=most)
+    graphs = (scaling.graph(head) for head in range(len(weights)))
+    return [
+        {
+            "floor": floor,
+            "value": fiedler_value(graph, self_loops=False),
+            "value_kept": fiedler_value(graph, self_loops=True),
+            **_convergence(scaling, head),
+        }
+        for head, graph in enumerate(graphs)
+    ]
+
+
+def _convergence(scaling: Scaling, head: int) -> Row:
     return {
         "sweeps": scaling.sweeps,
         "residual": float(scaling.residual[head]),
         "converged": bool(scaling.converged[head]),
     }
-
-
-def _labelled(head: int, tokens: int, row: Row) -> Row:
-    return {"head": head, "n_tokens": tokens, **row, "reason": NO_PAIR if tokens < 2 else ""}
