@@ -35,7 +35,7 @@ STRETCH = 10  # sweeps of one head before the next head's turn
 
 # Lanczos beats a decomposition above about so many tokens. It looks at its residual every few
 # steps; an eigenvalue is wrong by about the residual's square over the gap: 1e-14 / 1e-3.
-FEW_TOKENS = 96
+FEW_TOKENS = 256
 MOST_STEPS, LOOK_EVERY, RESIDUAL = 150, 6, 1e-7
 CERTAIN = 1e-11  # far above what rounding does to a Cholesky factor of norm 1: n * 1e-16
 
@@ -48,7 +48,7 @@ def check(attention: ArrayLike, causal: bool) -> Floats:
     attention : array, shape (heads, tokens, tokens)
         Queries in rows.
     causal : bool
-        Whether a query may see later keys.
+        Whether queries must not see later keys.
 
     Raises
     ------
