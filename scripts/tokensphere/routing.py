@@ -318,11 +318,11 @@ def bipartite(attention: Floats) -> float:
 def _smallest(matrix: Floats) -> float:
     """Compute the smallest eigenvalue of a symmetric matrix of norm about 1, right to 1e-11.
 
-    A Ritz value never lies below the smallest eigenvalue, and a Cholesky factorisation proves
-    that it lies above by no more than CERTAIN. Without the proof the matrix is decomposed.
+    A Rayleigh quotient never lies below the smallest eigenvalue, and a Cholesky factorisation
+    proves that it lies above by no more than CERTAIN. Without the proof the matrix is decomposed.
     """
     if len(matrix) > FEW_TOKENS:
-        value = _ritz(matrix)
+        value = _lanczos(matrix)
         shifted = matrix.copy()
         shifted[np.diag_indices(len(matrix))] -= value - CERTAIN
         _, failed = lapack.dpotrf(shifted.T, clean=0, overwrite_a=1)
@@ -331,8 +331,8 @@ def _smallest(matrix: Floats) -> float:
     return float(linalg.eigvalsh(matrix, subset_by_index=[0, 0])[0])
 
 
-def _ritz(matrix: Floats) -> float:
-    """Estimate the smallest eigenvalue from above, by Lanczos with full reorthogonalisation."""
+def _lanczos(matrix: Floats) -> float:
+    """Estimate the smallest eigenvalue from above, with full reorthogonalisation."""
     basis = np.empty((MOST_STEPS + 1, len(matrix)))
     diagonal, beside = np.empty((2, MOST_STEPS))
     start = np.random.default_rng(0).standard_normal(len(matrix))
@@ -345,13 +345,14 @@ def _ritz(matrix: Floats) -> float:
             image -= (basis[:done] @ image) @ basis[:done]
         beside[step] = np.linalg.norm(image)
         if done % LOOK_EVERY == 0 or beside[step] < RESIDUAL:
-            values, vectors = linalg.eigh_tridiagonal(
+            _, vectors = linalg.eigh_tridiagonal(
                 diagonal[:done], beside[:step], select="i", select_range=(0, 0)
             )
             if beside[step] * abs(vectors[-1, 0]) < RESIDUAL:
                 break
         basis[done] = image / beside[step]
-    return float(values[0])
+    vector = vectors[:, 0] @ basis[:done]
+    return float(vector @ blas.dsymv(1.0, matrix.T, vector) / vector.dot(vector))
 
 
 # --- tables
