@@ -12,6 +12,7 @@ matplotlib.use("Agg")
 import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -83,6 +84,13 @@ def save(figure: Figure, png: Path, svg: Path, pdf: Path) -> None:
     for path, end in ((png, b"IEND\xaeB`\x82"), (svg, b"</svg>"), (pdf, b"%%EOF")):
         if not path.read_bytes().rstrip(b"\n").endswith(end):
             raise RuntimeError(f"{path} was not written whole")
+
+
+def colours(name: str) -> Colormap:
+    """Return a colour map in which an undefined value has the grey of what is undefined."""
+    shades: Colormap = matplotlib.colormaps[name].copy()
+    shades.set_bad(UNDEFINED)
+    return shades
 
 
 def cluster_colour(identity: int) -> str:
