@@ -1,11 +1,9 @@
 """Drawing: the expected numbers, equal pictures in equal files, captions that follow the csv."""
 
-import io
 import math
 from pathlib import Path
 from types import SimpleNamespace
 
-import docutils.core
 import jinja2
 import numpy as np
 import pandas as pd
@@ -15,6 +13,7 @@ from matplotlib.colors import to_hex
 
 from tokensphere import catalogue, statistics, tables
 from tokensphere.drawing import captions, curves, histograms, readings, style
+from tools.captions import as_read
 
 ROOT = Path(__file__).parents[2]
 NAN = math.nan
@@ -1453,18 +1452,6 @@ def caption(rendered):
     return render
 
 
-def as_read(caption):
-    """What a reader sees: through Jinja, as Snakemake's report passes it, and docutils."""
-    assert jinja2.Template(caption).render() == caption.rstrip("\n")
-    complaints = io.StringIO()
-    document = docutils.core.publish_doctree(
-        caption, settings_overrides={"warning_stream": complaints, "report_level": 1}
-    )
-    assert complaints.getvalue() == ""
-    assert len(document.children) == 1
-    return document.astext()
-
-
 # Every figure that is drawn here, so that a new one is covered on its own.
 FIGURES = [name for name, entry in CATALOGUE.items() if entry["draw"] in ("curves", "histograms")]
 CURVES = [name for name in FIGURES if CATALOGUE[name]["draw"] == "curves"]
@@ -1841,6 +1828,6 @@ def test_a_histogram_says_what_its_axis_is(caption, scale, matched, sentence):
 
 def test_every_caption_template_is_rendered_in_a_test(root):
     used = {CATALOGUE[name]["caption"] for name in FIGURES}
-    used |= {"populations", "rivers", "projections"}  # in test_drawing_{...}.py
+    used |= {"populations", "rivers", "projections", "groups", "heads"}  # in test_drawing_{...}.py
     used |= {"text_view"}  # no template: the report shows it as it is
     assert {path.stem for path in (root / "workflow/report").glob("*.rst")} == used

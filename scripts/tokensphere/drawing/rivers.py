@@ -168,6 +168,8 @@ def _river(axes: Axes, data: pd.DataFrame, least_layers: int) -> None:
     axes.add_collection(PolyCollection(bodies, facecolors=colours, edgecolors="white", lw=0.25))
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
+    if bands.empty:
+        axes.text(0.5, 0.5, "no cluster in any layer", ha="center", va="center")
 
 
 def _kept(axes: Axes, moves: pd.DataFrame, colour: str, look: Any) -> None:

@@ -88,9 +88,7 @@ def save(figure: Figure, png: Path, svg: Path, pdf: Path) -> None:
 
 def colours(name: str) -> Colormap:
     """Return a colour map in which an undefined value has the grey of what is undefined."""
-    shades: Colormap = matplotlib.colormaps[name].copy()
-    shades.set_bad(UNDEFINED)
-    return shades
+    return matplotlib.colormaps[name].with_extremes(bad=UNDEFINED)
 
 
 def cluster_colour(identity: int) -> str:
