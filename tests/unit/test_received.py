@@ -173,6 +173,16 @@ def test_every_value_of_a_group_is_that_of_its_definition(seed, causal):
         assert row == values(twin_group(got, expected, group, special))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_token_without_expectation_receives_is_in_the_published_values_alone(seed):
+    # No model gives the last token anything under a mask; the definition holds all the same.
+    got, (clustered, special) = np.random.default_rng(seed).exponential(size=9), split(seed)
+    expected = twin_expected(9, True)
+    rows = received.by_group(got, received.expected(9, True), clustered, special)
+    for row, group in zip(rows, (clustered, ~clustered), strict=True):
+        assert row == {"group": row["group"], **values(twin_group(got, expected, group, special))}
+
+
 @causal_or_not
 @pytest.mark.parametrize("seed", range(4))
 def test_every_head_is_compared_on_its_own(seed, causal):
