@@ -19,7 +19,7 @@ with job(snakemake) as run:
     rows = {table: tables.read(run.input[table]) for table, _, _ in columns.values()}
     layers = range(rows["clusters"]["layer"].max() + 1)
     events = tables.read(run.input.cluster_events)
-    merged = events[(events["event"] == "merge") & (events["state"] == "residual")]["layer"]
+    merged = events[events["event"] == "merge"].set_index(["layer", "state"]).index
     found, merges = [], []
     for place, reading in enumerate(("published", "controlled"), start=1):
         signals = {}
@@ -38,9 +38,12 @@ with job(snakemake) as run:
                 together=constants["plateau_signals"],
             )
         ]
+        # Clusters merge into the states that this reading looks at.
+        states = tables.states(rows["clusters"], reading).set_index(["layer", "state"]).index
+        merged_at = merged[merged.isin(states)].get_level_values("layer")
         merges += [
             {"reading": reading} | row
-            for row in plateaus.merges(signals["mass_near_one"], merged, constants["merge_jump"])
+            for row in plateaus.merges(signals["mass_near_one"], merged_at, constants["merge_jump"])
         ]
     tables.write(
         run.output.table,

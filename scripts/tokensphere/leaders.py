@@ -43,7 +43,8 @@ def entropy(attention: ArrayLike, causal: bool) -> list[dict[str, float | int | 
     for head, matrix in enumerate(weights):
         terms = np.zeros_like(matrix)
         np.log(matrix, out=terms, where=matrix > 0)
-        spread = -(matrix * terms).sum(axis=1)
+        # Clipped: rows of float32 add up to 1 but for rounding, which alone must not pass a bound.
+        spread = np.clip(-(matrix * terms).sum(axis=1), 0.0, np.log(allowed))
         free = allowed > 1
         share = float(np.mean(spread[free] / np.log(allowed[free]))) if free.any() else np.nan
         rows.append(

@@ -12,6 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 JOINT = "joint"
 
+# What rounding may add to a difference of shares, so that a value at a bound is within it.
+ROUNDING = 1e-12
+
 
 def flat(values: ArrayLike, window: int, tolerance: float) -> NDArray[np.bool_]:
     """Mark the layers that lie in a window in which a signal stands still.
@@ -31,9 +34,10 @@ def flat(values: ArrayLike, window: int, tolerance: float) -> NDArray[np.bool_]:
     """
     signal = np.asarray(values, dtype=np.float64)
     marked = np.zeros(len(signal), dtype=bool)
+    most = tolerance + ROUNDING
     for start in range(len(signal) - window + 1):
         here = signal[start : start + window]
-        if not np.isnan(here).any() and np.ptp(here) <= tolerance * np.abs(here).max():
+        if not np.isnan(here).any() and np.ptp(here) <= most * np.abs(here).max():
             marked[start : start + window] = True
     return marked
 
@@ -107,5 +111,7 @@ def merges(
     found: list[tuple[int, str, float]] = [
         (int(layer), "clusters", int(count)) for layer, count in zip(layers, counts, strict=True)
     ]
-    found += [(int(at) + 1, "mass", float(rises[at])) for at in np.flatnonzero(rises > jump)]
+    found += [
+        (int(at) + 1, "mass", float(rises[at])) for at in np.flatnonzero(rises > jump + ROUNDING)
+    ]
     return [{"layer": layer, "sign": sign, "size": size} for layer, sign, size in sorted(found)]

@@ -78,8 +78,9 @@ def by_group(
         give it; `mask_corrected_without_first`, the same without position 0 and special tokens,
         both sides as shares of what the others receive (1 = parity);
         `of_expected_without_first`, the same but not as shares: below 1 for both groups where the
-        tokens that are left out draw attention from all; `mask_corrected_median`,
-        `mask_corrected_median_without_first`, the median over tokens of received over expected;
+        tokens that are left out draw attention from all; `mask_corrected_median`, the median over
+        tokens of received over expected; `mask_corrected_median_without_first`, the same without
+        position 0 and special tokens, again of shares;
         `reason`, why a value is NaN. The last token of a causal model, which has no expectation,
         is in the published values alone.
     """
@@ -88,6 +89,8 @@ def by_group(
     others[0] = False
     everyone = np.ones(len(received), dtype=bool)
     seen = expectation > 0
+    left = others & seen
+    shares = _shares(received, left), _shares(expectation, left)
     rows = []
     for name, group in ((CLUSTERED, inside), (UNCLUSTERED, ~inside)):
         row = {
@@ -96,16 +99,10 @@ def by_group(
             "published": _over_mean(received, group, everyone),
             "published_without_first": _over_mean(received, group, others),
             "mask_corrected": _of_expected(received, expectation, group & seen),
-            "mask_corrected_without_first": _of_expected(
-                _shares(received, others & seen),
-                _shares(expectation, others & seen),
-                group & others & seen,
-            ),
-            "of_expected_without_first": _of_expected(received, expectation, group & others & seen),
+            "mask_corrected_without_first": _of_expected(*shares, group & left),
+            "of_expected_without_first": _of_expected(received, expectation, group & left),
             "mask_corrected_median": _median(received, expectation, group & seen),
-            "mask_corrected_median_without_first": _median(
-                received, expectation, group & others & seen
-            ),
+            "mask_corrected_median_without_first": _median(*shares, group & left),
         }
         rows.append(row | {"reason": _reason(name, received, group, others, seen)})
     return rows

@@ -75,7 +75,10 @@ def _activations(attributes: Mapping[str, Any]) -> Arrays:
 
 def _attention(attributes: Mapping[str, Any]) -> Arrays:
     """Return the array that the attributes of a store of attention imply."""
-    layers, heads, tokens = (attributes[key] for key in ("layers", "heads", "n_tokens"))
+    # `causal` decides no shape, but without it the array cannot be understood.
+    layers, heads, tokens, _ = (
+        attributes[key] for key in ("layers", "heads", "n_tokens", "causal")
+    )
     return {ATTENTION: ((layers, heads, tokens, tokens), "float32")}
 
 
@@ -168,7 +171,8 @@ class AttentionWriter(_Writer):
     ----------
     path : str or Path
     attributes : mapping
-        As `Writer` takes them; `layers` (L), `heads` and `n_tokens` decide the array.
+        As `Writer` takes them; `layers` (L), `heads` and `n_tokens` decide the array, `causal`
+        (bool) what is allowed in it.
     """
 
     _implied = staticmethod(_attention)
