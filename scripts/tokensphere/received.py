@@ -14,10 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokensphere.routing import content_free
+from tokensphere.masks import content_free
 from tokensphere.sphere import Floats
 
 CLUSTERED, UNCLUSTERED = GROUPS = ("clustered", "unclustered")
+
+PER_HEAD = (
+    "group",
+    "published",
+    "published_without_first",
+    "mask_corrected",
+    "mask_corrected_without_first",
+    "reason",
+)
 
 Flags = NDArray[np.bool_]
 
@@ -148,7 +157,9 @@ def _median(received: Floats, expectation: Floats, group: Flags) -> float:
     return float(np.median(received[group] / expectation[group]))
 
 
-def by_head(received: Floats, expectation: Floats, clustered: ArrayLike) -> list[dict[str, Any]]:
+def by_head(
+    received: Floats, expectation: Floats, clustered: ArrayLike, special: ArrayLike
+) -> list[dict[str, Any]]:
     """Compare the two groups in every head on its own.
 
     Parameters
@@ -156,26 +167,18 @@ def by_head(received: Floats, expectation: Floats, clustered: ArrayLike) -> list
     received : array, shape (heads, tokens)
     expectation : array, shape (tokens,)
         Of one head.
-    clustered : array of bool, shape (tokens,)
+    clustered, special : array of bool, shape (tokens,)
 
     Returns
     -------
     list of dict
-        For each head and group `head` (from 0), `group`, `published`, `mask_corrected` and
-        `reason`, as `by_group` has them.
+        For each head and group `head` (from 0) and, as `by_group` has them, `group`, `published`,
+        `published_without_first`, `mask_corrected`, `mask_corrected_without_first` and `reason`.
     """
-    inside = np.asarray(clustered, dtype=bool)
-    everyone, seen = np.ones(len(inside), dtype=bool), expectation > 0
     return [
-        {
-            "head": head,
-            "group": name,
-            "published": _over_mean(one, group, everyone),
-            "mask_corrected": _of_expected(one, expectation, group & seen),
-            "reason": _reason(name, one, group, everyone, seen),
-        }
+        {"head": head} | {name: row[name] for name in PER_HEAD}
         for head, one in enumerate(received)
-        for name, group in ((CLUSTERED, inside), (UNCLUSTERED, ~inside))
+        for row in by_group(one, expectation, clustered, special)
     ]
 
 

@@ -21,6 +21,7 @@ from scipy import linalg
 from scipy.linalg import blas, lapack
 
 from tokensphere import laplacian
+from tokensphere.masks import content_free
 from tokensphere.sphere import NO_PAIR, Floats
 
 Row = dict[str, float | int | bool | str]
@@ -71,20 +72,6 @@ def check(attention: ArrayLike, causal: bool) -> Floats:
         for head, row in np.argwhere(where):
             raise ValueError(f"head {head}, row {row} {fault}")
     return weights
-
-
-def content_free(tokens: int, causal: bool) -> Floats:
-    """Return attention that looks at everything it may see alike: 1/(i+1), or 1/n without a mask.
-
-    Returns
-    -------
-    array, shape (tokens, tokens)
-    """
-    visible = np.ones((tokens, tokens))
-    if causal:
-        visible = np.tril(visible)
-    attention: Floats = visible / visible.sum(axis=1, keepdims=True)
-    return attention
 
 
 # --- Sinkhorn

@@ -58,7 +58,7 @@ def heads(published=(2.0, 0.5), corrected=(0.5, 2.0)):
                 "head": head,
                 "group": group,
                 "published": published[head] if group == "unclustered" else 1.0,
-                "mask_corrected": corrected[head] if group == "unclustered" else 1.0,
+                "mask_corrected_without_first": corrected[head] if group == "unclustered" else 1.0,
             }
             for block in range(1, BLOCKS + 1)
             for head in (0, 1)
@@ -168,13 +168,13 @@ def test_heads_are_counted_in_which_unclustered_tokens_receive_more():
     data = assemble(heads=heads(published=(2.0, 3.0), corrected=(1.0, 1.5)))
     assert line(data, "heads", "published")["value"].tolist() == [1.0] * 3
     # Equal is not more.
-    assert line(data, "heads", "mask-corrected")["value"].tolist() == [0.5] * 3
+    assert line(data, "heads", groups.CORRECTED)["value"].tolist() == [0.5] * 3
 
 
 def test_heads_without_one_of_the_groups_are_undefined():
     data = assemble(heads=heads(published=(NAN, NAN)))
     assert line(data, "heads", "published")["value"].isna().all()
-    assert line(data, "heads", "mask-corrected")["value"].tolist() == [0.5] * 3
+    assert line(data, "heads", groups.CORRECTED)["value"].tolist() == [0.5] * 3
 
 
 def test_every_row_has_its_keys_and_columns():
@@ -248,7 +248,7 @@ def test_a_final_norm_is_an_open_circle_and_in_the_legend():
     figure = draw(assemble(final=False))
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert "output of the final norm" not in names
-    assert names == ["clustered", "unclustered", "published", "content-free", "mask-corrected"]
+    assert names == ["clustered", "unclustered", "published", "content-free", groups.CORRECTED]
 
 
 def test_depths_at_which_no_line_is_defined_are_grey():
@@ -311,7 +311,7 @@ def test_a_caption_states_the_numbers_of_its_csv(caption):
     assert "is 0.0100 as published, 0.0100 without position 0" in text
     assert "position 0 has 0.300 (0.300 halfway) of all attention" in text
     assert "would give it 0.0500" in text
-    assert "0.500 (0.500 halfway) as published, 0.500 (0.500 halfway) over what" in text
+    assert "0.500 (0.500 halfway) as published, 0.500 (0.500 halfway) with both" in text
     assert text.endswith("in all panels and in the figure of the other weights.")
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokensphere import pieces, received, routing
+from tokensphere import masks, pieces, received
 
 # Sums and ratios of at most a few hundred weights, in another order.
 ROUNDING = 1e-12
@@ -188,7 +188,7 @@ def test_what_a_token_without_expectation_receives_is_in_the_published_values_al
 def test_every_head_is_compared_on_its_own(seed, causal):
     attention, (clustered, special) = attention_of(seed, 3, causal=causal), split(seed)
     own, expected = received.profile(attention), received.expected(9, causal)
-    rows = received.by_head(own, expected, clustered)
+    rows = received.by_head(own, expected, clustered, special)
     places = [(head, group) for head in range(3) for group in ("clustered", "unclustered")]
     assert [(row["head"], row["group"]) for row in rows] == places
     for row in rows:
@@ -196,8 +196,9 @@ def test_every_head_is_compared_on_its_own(seed, causal):
         twin = twin_group(
             twin_profile(attention)[row["head"]], twin_expected(9, causal), group, special
         )
-        assert row["published"] == approx(twin["published"])
-        assert row["mask_corrected"] == approx(twin["mask_corrected"])
+        for name in ("published", "mask_corrected"):
+            for measure in (name, f"{name}_without_first"):
+                assert row[measure] == approx(twin[measure])
         assert row["reason"] == ""
 
 
@@ -205,7 +206,7 @@ def test_every_head_is_compared_on_its_own(seed, causal):
 @pytest.mark.parametrize("seed", range(4))
 def test_mass_is_what_the_queries_of_a_group_give_to_the_keys_of_another(seed, causal):
     attention, (clustered, _) = attention_of(seed, causal=causal).mean(axis=0), split(seed)
-    free = routing.content_free(9, causal)
+    free = masks.content_free(9, causal)
     rows = received.mass(attention, free, clustered)
     names = ("clustered", "unclustered")
     assert [(row["from_group"], row["to_group"]) for row in rows] == [
@@ -246,12 +247,12 @@ def test_classes_are_counted_within_each_group(seed):
 def test_content_free_attention_is_at_parity_in_every_controlled_value(causal, seed):
     tokens = int(np.random.default_rng(seed).integers(6, 30))
     clustered, special = split(seed, tokens)
-    free = np.stack([routing.content_free(tokens, causal)] * 3)
+    free = np.stack([masks.content_free(tokens, causal)] * 3)
     for row in groups(free, clustered, special, causal):
         for name in CONTROLLED:  # a group without a value says why
             assert row[name] == approx(1) or (row["reason"] and math.isnan(row[name]))
     for row in received.by_head(
-        received.profile(free), received.expected(tokens, causal), clustered
+        received.profile(free), received.expected(tokens, causal), clustered, special
     ):
         assert row["mask_corrected"] == approx(1) or row["reason"]
     for row in received.mass(free[0], free[0], clustered):
@@ -260,7 +261,7 @@ def test_content_free_attention_is_at_parity_in_every_controlled_value(causal, s
 
 @pytest.mark.parametrize("tokens", [6, 20])
 def test_a_causal_mask_alone_favours_early_tokens_as_published(tokens):
-    free, early = routing.content_free(tokens, True)[None], np.arange(tokens) < tokens // 2
+    free, early = masks.content_free(tokens, True)[None], np.arange(tokens) < tokens // 2
     one, two = groups(free, early, flags(tokens), True)
     assert one["published"] > 1.4 and two["published"] < 0.6
     assert one["published_without_first"] > 1.3 and two["published_without_first"] < 0.7
@@ -271,7 +272,7 @@ def test_a_causal_mask_alone_favours_early_tokens_as_published(tokens):
 
 
 def test_without_a_mask_content_free_attention_is_at_parity_as_published():
-    free, early = routing.content_free(8, False)[None], np.arange(8) < 3
+    free, early = masks.content_free(8, False)[None], np.arange(8) < 3
     for row in groups(free, early, flags(8), False):
         assert [row[name] for name in PUBLISHED] == approx([1, 1])
 
@@ -308,10 +309,10 @@ def test_no_value_depends_on_the_order_of_tokens_without_a_mask(seed):
         values(row) for row in groups(attention, clustered, special, False)
     ]
     own, expected = received.profile(attention), received.expected(9, False)
-    assert received.by_head(received.profile(moved), expected, clustered[order]) == [
-        values(row) for row in received.by_head(own, expected, clustered)
-    ]
-    free = routing.content_free(9, False)
+    assert received.by_head(
+        received.profile(moved), expected, clustered[order], special[order]
+    ) == [values(row) for row in received.by_head(own, expected, clustered, special)]
+    free = masks.content_free(9, False)
     assert received.mass(moved[0], free, clustered[order]) == [
         values(row) for row in received.mass(attention[0], free, clustered)
     ]
@@ -326,8 +327,8 @@ def test_heads_may_come_in_any_order(causal, seed):
         values(row) for row in groups(attention, clustered, special, causal)
     ]
     expected = received.expected(9, causal)
-    rows = received.by_head(received.profile(attention), expected, clustered)
-    for row in received.by_head(received.profile(attention[order]), expected, clustered):
+    rows = received.by_head(received.profile(attention), expected, clustered, special)
+    for row in received.by_head(received.profile(attention[order]), expected, clustered, special):
         same = rows[2 * order[row["head"]] + (row["group"] == "unclustered")]
         assert row | {"head": same["head"]} == same
 
@@ -352,7 +353,7 @@ def test_more_attention_for_all_moves_only_what_is_compared_with_expectation(see
 @given(seed=seeds)
 def test_what_a_group_gives_away_and_keeps_adds_up_to_1(causal, seed):
     attention, (clustered, _) = attention_of(seed, causal=causal).mean(axis=0), split(seed)
-    rows = received.mass(attention, routing.content_free(9, causal), clustered)
+    rows = received.mass(attention, masks.content_free(9, causal), clustered)
     for group, pair in ((clustered, rows[:2]), (~clustered, rows[2:])):
         kept = np.diagonal(attention)[group].mean()
         assert sum(row["mass"] for row in pair) + kept == approx(1)
@@ -400,14 +401,14 @@ def test_position_0_may_receive_everything(causal):
     assert one["mask_corrected"] == approx(float(4 / (expected[0] + expected[1])))
     assert two["mask_corrected"] == two["mask_corrected_median"] == 0
     assert one["mask_corrected_median"] == approx(float(4 / expected[0] / 2))
-    of = received.mass(sink(5)[0], routing.content_free(5, causal), flags(5, 0, 1))
+    of = received.mass(sink(5)[0], masks.content_free(5, causal), flags(5, 0, 1))
     assert [row["mass"] for row in of] == [0.5, 0, 1, 0]
     assert [row["first"] for row in of] == [0.5, 0, 1, 0]
 
 
 def test_of_expected_shows_what_a_sink_takes_and_shares_do_not():
     # Half of everything goes to position 0, the other half looks at no content.
-    attention = (sink(6) + routing.content_free(6, False)) / 2
+    attention = (sink(6) + masks.content_free(6, False)) / 2
     for row in groups(attention, flags(6, 1, 2), flags(6), False)[:1]:
         assert row["of_expected_without_first"] == approx(0.5)
         assert row["mask_corrected_without_first"] == approx(1)
@@ -424,11 +425,11 @@ def test_where_each_token_sees_itself_alone_nothing_is_received(tokens, causal):
         assert {"published", "published_without_first"} <= undefined(row)
     assert one["mask_corrected"] == 0
     for row in received.by_head(
-        np.zeros((2, tokens)), received.expected(tokens, causal), flags(tokens, 0)
+        np.zeros((2, tokens)), received.expected(tokens, causal), flags(tokens, 0), flags(tokens)
     ):
         assert row["reason"] == "no token receives attention from another"
         assert "published" in undefined(row)
-    rows = received.mass(np.eye(tokens), routing.content_free(tokens, causal), flags(tokens, 0))
+    rows = received.mass(np.eye(tokens), masks.content_free(tokens, causal), flags(tokens, 0))
     assert [row["mass"] for row in rows] == [0] * 4
 
 
@@ -494,10 +495,11 @@ def test_a_group_of_all_is_at_parity_and_one_of_none_has_no_value(all_clustered,
             assert undefined(row) == {*pieces.CLASSES, "first"}
             assert (row["tokens"], row["reason"]) == (0, empty["reason"])
     for row in received.by_head(
-        received.profile(attention), received.expected(9, causal), np.full(9, all_clustered)
-    ):
+        received.profile(attention), received.expected(9, causal), np.full(9, all_clustered),
+        flags(9),
+    ):  # fmt: skip
         lacks = row["group"] == empty["group"]
-        assert undefined(row) == ({"published", "mask_corrected"} if lacks else set())
+        assert undefined(row) == ({*received.PER_HEAD} - {"group", "reason"} if lacks else set())
         assert row["reason"] == (empty["reason"] if lacks else "")
     for row in received.mass(attention[0], attention[0], np.full(9, all_clustered)):
         if row["from_group"] == empty["group"]:
@@ -549,9 +551,9 @@ def test_the_last_token_of_a_causal_model_is_in_the_published_values_alone():
     assert two["published"] == approx(9 / 8)
     assert two["mask_corrected_without_first"] == approx(1)
     one, _ = received.by_head(
-        received.profile(attention)[:1], received.expected(9, True), flags(9, 8)
+        received.profile(attention)[:1], received.expected(9, True), flags(9, 8), flags(9)
     )
-    assert undefined(one) == {"mask_corrected"}
+    assert undefined(one) == {"mask_corrected", "mask_corrected_without_first"}
     assert one["reason"] == "no later token can see a token that is clustered"
 
 
@@ -567,8 +569,8 @@ def test_a_row_has_a_reason_exactly_if_a_value_is_undefined(seed, causal, tokens
     own, expected = received.profile(attention), received.expected(tokens, causal)
     rows = [
         *received.by_group(own.sum(axis=0), 2 * expected, clustered, special),
-        *received.by_head(own, expected, clustered),
-        *received.mass(attention[0], routing.content_free(tokens, causal), clustered),
+        *received.by_head(own, expected, clustered, special),
+        *received.mass(attention[0], masks.content_free(tokens, causal), clustered),
         *received.classes(["word"] * tokens, clustered),
     ]
     for row in rows:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import linalg
 from scipy.sparse import csgraph
 
-from tokensphere import laplacian, routing
+from tokensphere import laplacian, masks, routing
 
 # What a sum and a division of float64 leave after a hundred sweeps of a few hundred tokens.
 ROUNDING = 1e-12
@@ -167,7 +167,7 @@ def test_without_a_tolerance_there_are_exactly_so_many_sweeps(most):
 
 
 def test_without_a_tolerance_a_matrix_at_rest_is_swept_too():
-    found = routing.sinkhorn(routing.content_free(4, False)[None], 1e-12, tolerance=0, most=7)
+    found = routing.sinkhorn(masks.content_free(4, False)[None], 1e-12, tolerance=0, most=7)
     assert found.sweeps == 7
 
 
@@ -192,7 +192,7 @@ def test_all_entries_are_compared_once_the_last_witness_has_come_to_rest():
 
 
 def test_a_layer_sweeps_for_its_slowest_head_and_says_which_had_converged():
-    fast, slow = routing.content_free(FEW, False), np.float64(layer(0, FEW, True)[3])
+    fast, slow = masks.content_free(FEW, False), np.float64(layer(0, FEW, True)[3])
     assert routing.sinkhorn(fast[None], 1e-12).sweeps == 1
     for heads, converged in (([fast, slow], [True, False]), ([slow, fast], [False, True])):
         found = routing.sinkhorn(np.array(heads), 1e-12)
@@ -313,7 +313,7 @@ def test_a_small_second_singular_value_keeps_its_digits(tokens, sigma):
 
 
 def uniform(tokens):
-    return routing.content_free(tokens, True)
+    return masks.content_free(tokens, True)
 
 
 def random_causal(seed, tokens):
@@ -599,7 +599,7 @@ def test_the_limit_does_not_depend_on_the_scale_of_rows_and_columns():
 @pytest.mark.parametrize("causal", MASKS)
 def test_the_baseline_is_content_free_attention_read_alone(causal):
     attention = layer(0, FEW, causal)  # of which the last head is content-free
-    free = routing.content_free(FEW, causal)
+    free = masks.content_free(FEW, causal)
     (alone,) = routing.heads(free[None], causal)
     assert list(alone) == [
         *("head", "n_tokens", "published", "sweeps", "residual", "converged"),
@@ -617,8 +617,8 @@ def test_the_baseline_is_content_free_attention_read_alone(causal):
 
 def test_content_free_attention_looks_at_everything_it_may_see_alike():
     third = 1 / 3
-    assert routing.content_free(3, False) == approx(np.full((3, 3), third), 0)
-    assert routing.content_free(3, True).tolist() == [[1, 0, 0], [0.5, 0.5, 0], [third] * 3]
+    assert masks.content_free(3, False) == approx(np.full((3, 3), third), 0)
+    assert masks.content_free(3, True).tolist() == [[1, 0, 0], [0.5, 0.5, 0], [third] * 3]
 
 
 def test_attention_is_left_as_it_was():

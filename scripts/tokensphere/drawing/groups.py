@@ -39,7 +39,8 @@ RECEIVED = {
     "mask_corrected": "mask_corrected",
     "corrected_without_first": "mask_corrected_without_first",
 }
-ALL, EXPECTED, PUBLISHED, CORRECTED = "all tokens", "content-free", "published", "mask-corrected"
+ALL, EXPECTED, PUBLISHED = "all tokens", "content-free", "published"
+CORRECTED = "over what the mask gives, without position 0"
 PARITY = 1.0
 
 
@@ -79,7 +80,10 @@ def assemble(
     first = entropy.groupby("layer", as_index=False).mean(numeric_only=True)
     parts.append(_points("first", PUBLISHED, first, first["first_token_share"]))
     parts.append(_points("first", EXPECTED, first, first["first_token_expected"]))
-    for line, column in ((PUBLISHED, "published"), (CORRECTED, "mask_corrected")):
+    for line, column in (
+        (PUBLISHED, "published"),
+        (CORRECTED, "mask_corrected_without_first"),
+    ):
         more = _heads_with_more(heads, column)
         parts.append(_points("heads", line, more, more["value"]))
     every = pd.concat(parts, ignore_index=True)

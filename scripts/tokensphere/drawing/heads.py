@@ -24,7 +24,7 @@ FIEDLER, RECEIVED, AGAINST = "fiedler", "received", "fiedler_against_rank"
 # Reading -> columns of the Fiedler value, of attention received, of the effective rank.
 READ = {
     "published": ("published", "published", "raw"),
-    "controlled": ("symmetrised", "mask_corrected", "sphere"),
+    "controlled": ("symmetrised", "mask_corrected_without_first", "sphere"),
 }
 NAMES = {
     "published": (
@@ -32,7 +32,7 @@ NAMES = {
         "effective rank, raw",
     ),
     "controlled": (
-        "Fiedler value,\nsymmetrised", "received by clustered,\nover what the mask gives",
+        "Fiedler value,\nsymmetrised", "the same over what the\nmask gives, without pos. 0",
         "effective rank on the sphere",
     ),
 }  # fmt: skip
