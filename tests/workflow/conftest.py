@@ -15,7 +15,7 @@ from tools import checkpoints
 REPOSITORY = Path(__file__).parents[2]
 TEXTS = {
     "harbour": "The harbour froze in January, and the pilots walked to work across the ice.",
-    "kitchen": "She kept her letters in the bread tin, under the receipts, where nobody looked.",
+    "kitchen": "Charlotte Brontë was",  # three tokens: every measure of a prompt that short, too
 }
 
 

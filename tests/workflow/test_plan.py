@@ -11,6 +11,11 @@ from tools import checkpoints
 REPOSITORY = Path(__file__).parents[2]
 FIGURES = yaml.safe_load((REPOSITORY / "workflow/figures.yaml").read_text())
 METRICS = yaml.safe_load((REPOSITORY / "workflow/metrics.yaml").read_text())
+RUNS = [
+    f"tiny ({weights}) on {prompt}"
+    for weights in ("trained", "norm_matched.0")
+    for prompt in ("harbour", "kitchen")
+]
 SHEET = {"Put all figures on one sheet"}
 
 
@@ -51,10 +56,42 @@ def test_touching_every_file_plans_nothing(workspace):
 def test_an_edited_measure_reruns_its_tables_and_figures_but_no_extraction(workspace):
     workspace.edit("scripts/tokensphere/sphere.py", '"""Tokens', '"""The tokens')
     plan = workspace.plan()
-    assert "Extract" not in kinds(plan)
+    assert not {"Extract", "Store"} & kinds(plan)
     # Tables that are read from labels alone follow if the labels' job runs.
     assert plan >= {f"Collect {table} of all runs" for table in TABLES}
     assert plan >= ALL_FIGURES
+
+
+def test_edited_clusters_make_no_attention_and_no_fiedler_value_anew(workspace):
+    workspace.edit("scripts/tokensphere/clusters.py", '"""', '"""Of tokens: ')
+    plan = workspace.plan()
+    assert plan >= {f"Find clusters of {run}" for run in RUNS}
+    of_attention = {
+        metric["message"]
+        for metric in METRICS.values()
+        if "attention" in metric["reads"] or metric["writes"].get("table") == "fiedler"
+    }
+    assert len(of_attention) == 5
+    assert not [one for one in plan if one.startswith(("Extract", "Store", *of_attention))]
+    # What compares attention with clusters follows if the labels change.
+    assert plan >= {
+        f"Compare what clustered and unclustered tokens receive of {run}" for run in RUNS
+    }
+
+
+def test_attention_that_is_not_kept_is_gone_and_not_missed(fresh, tmp_path):
+    other = fresh.copy(tmp_path / "lean")
+    other.config |= {"keep_attention": False}
+    tables = [
+        f"results/metrics/{table}/tiny/trained/harbour.csv"
+        for table in ("fiedler", "attention_entropy")
+    ]
+    other.make(*tables)
+    assert not list((other.folder / "results/attention").rglob("*.zip"))
+    assert other.plan(*tables) == set()
+    # Another measure runs the model again, but not the measures that are there.
+    leaders = "results/metrics/attention_leaders/tiny/trained/harbour.csv"
+    assert {one.split()[0] for one in other.plan(*tables, leaders)} == {"Store", "Find"}
 
 
 def test_an_edited_script_reruns_its_own_tables_and_figures(workspace):
@@ -100,12 +137,13 @@ def test_a_new_prompt_runs_itself_and_redraws_figures_of_many_prompts(workspace)
         {"Read the prompt attic"}
         | figures(prompts="all")
         | SHEET
-        | {f"Extract {run}" for run in runs}
+        | {f"{verb} {run}" for verb in ("Extract", "Store the attention of") for run in runs}
         | {
             f"{metric['message']} of {run}"
-            for metric in METRICS.values()
+            for name, metric in METRICS.items()
             for run in runs
-            if metric["writes"]  # arrays are made for figures of one prompt alone
+            # Projections are made for figures of one prompt alone.
+            if metric["writes"] or name == "attention_profiles"
         }
         | {f"Collect {table} of all runs" for table in TABLES}
     )
