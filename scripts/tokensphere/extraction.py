@@ -86,9 +86,11 @@ def load(
     device = models.resolve_device(device)
     _compute_exactly()
     model = models.load(folder, device, where)
-    most = min(max_tokens, getattr(model.config, "max_position_embeddings", max_tokens))
-    tokens = prompts.tokenize(models.load_tokenizer(folder), text, most, where)
+    tokenizer = models.load_tokenizer(folder)
+    tokens = prompts.tokenize(tokenizer, text, max_tokens, where)
     anatomy = models.dissect(model, tokens.ids, where)
+    if anatomy.positions is not None and len(tokens.ids) > anatomy.positions:
+        tokens = prompts.tokenize(tokenizer, text, anatomy.positions, where)
     attributes = {
         **describe,
         **models.facts(model, anatomy),
@@ -132,6 +134,13 @@ def extract(run: Run, path: Path, progress: Progress = lambda total: lambda: Non
         writer.write_tokens(run.tokens.ids, run.tokens.pieces, run.tokens.special)
 
         def receive(layer: int, states: Tensor) -> None:
+            if len(states) != len(run.tokens.ids):
+                raise UserError(
+                    run.where,
+                    f"check 'width' failed: residual layer {layer} has {len(states)} states for "
+                    f"{len(run.tokens.ids)} tokens",
+                    "this architecture is not supported",
+                )
             writer.write_residual(layer, _array(states))
             step()
 
@@ -163,6 +172,8 @@ def attend(run: Run, path: Path, progress: Progress = lambda total: lambda: None
         If what was written is not what was meant.
     """
     layers, heads, tokens = (run.attributes[key] for key in ("layers", "heads", "n_tokens"))
+    if heads is None:
+        raise _no_attention(run.where, "not every block shows its attention, of as many heads")
     step = progress(layers)
     received: list[int] = []
     with store.AttentionWriter(path, run.attributes) as writer:
@@ -179,7 +190,7 @@ def attend(run: Run, path: Path, progress: Progress = lambda total: lambda: None
             step()
 
         with models.attention(run.anatomy.blocks, receive):
-            models.forward(run.model, run.tokens.ids)
+            models.forward(run.model, run.tokens.ids, ask=run.anatomy.asked)
         if received != list(range(1, layers + 1)):
             block = next(block for block in range(1, layers + 1) if block not in received)
             raise _no_attention(run.where, f"block {block} shows none")
@@ -200,8 +211,8 @@ def check_last_state(
     """Compare the end of a store with the model's own output.
 
     Where the model has a final norm, it is applied to the stored residual stream of layer L and
-    must give both the stored final norm and the model's own last state; where it has none, the
-    stored layer L must be that state.
+    must give both the stored final norm and the model's own last state; where it has a projection,
+    that must give the model's own; where it has neither, the stored layer L must be that state.
 
     Raises
     ------
@@ -209,18 +220,17 @@ def check_last_state(
         If they differ by more than 1e-5 of the largest entry, or of 1 where that is smaller.
     """
     with store.Activations(path) as activations:
-        last = activations.residual(activations.layers)
-        if anatomy.final_norm is None:
-            pairs = [("residual layer L", last)]
-        else:
-            # Not the norm's own device: some norms have no parameters.
-            device = next(anatomy.blocks[-1].parameters()).device
-            with torch.inference_mode():
-                normed = anatomy.final_norm(torch.from_numpy(last).to(device)[None])[0]
-            pairs = [
-                ("final_norm(residual layer L)", _array(normed)),
-                ("the stored final norm", activations.final_norm()),
-            ]
+        last, name = activations.residual(activations.layers), "residual layer L"
+        for part in ("final_norm", "projection"):
+            if (module := getattr(anatomy, part)) is not None:
+                # Not the module's own device: some norms have no parameters.
+                device = next(anatomy.blocks[-1].parameters()).device
+                with torch.inference_mode():
+                    last = _array(module(torch.from_numpy(last).to(device)[None])[0])
+                name = f"{part}({name})"
+        pairs = [(name, last)]
+        if anatomy.final_norm is not None:
+            pairs.append(("the stored final norm", activations.final_norm()))
     for name, state in pairs:
         error = float(np.abs(state - own).max())
         if not error <= NORM_TOLERANCE * max(1.0, float(np.abs(own).max())):

@@ -1,12 +1,13 @@
 """Models: loading a checkpoint folder, and finding where its residual stream runs.
 
-One mechanism serves every architecture: run the model once on a few tokens with hooks, see
-which modules are its blocks and its final norm, and refuse a model whose states cannot be
-vouched for.
+One mechanism serves every architecture: run the model on a few tokens with hooks, see which
+modules are its blocks and its final norm, and refuse a model whose states cannot be vouched
+for. No architecture is known by name. docs/models.md lists the checks.
 """
 
 from __future__ import annotations
 
+import json
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before the import: a checkpoint folder needs no network
@@ -14,13 +15,14 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before the import: a checkpoint folder nee
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from tokensphere.harness.errors import UserError
 
@@ -29,6 +31,14 @@ from tokensphere.harness.errors import UserError
 HEADS = ("pooler.",)
 
 PROBE_TOKENS = 4
+
+# By how much of its length a state may move when a later token changes, in a model that does not
+# see that token. Experts round a token's state by the company that it is computed in: 1e-7 a
+# block. A model that sees the token moves by 1e-2 and more.
+UNMOVED = 1e-3
+
+# What configurations call the most tokens that a model can read.
+LIMITS = ("max_position_embeddings", "max_seq_len")
 
 
 @dataclass(frozen=True)
@@ -41,14 +51,29 @@ class Anatomy:
         The blocks in the order they are called, one entry a call: a shared block stands in it
         as often as it is called.
     final_norm : nn.Module or None
-        The norm after the last block, None where the last block's output is the model's own.
+        The norm after the last block, None where there is none.
     causal : bool
         A token's state does not depend on later tokens (measured, not read from a config).
+    width : int
+        Entries of a state.
+    heads : int or None
+        Of every block, None where not every block shows the attention of as many.
+    asked : bool
+        The blocks show their attention only if `forward` asks for it.
+    positions : int or None
+        The most tokens that the model can read, None where there is no limit.
+    projection : nn.Module or None
+        What the model's own last state is made with after the last block, into another width.
     """
 
     blocks: tuple[nn.Module, ...]
     final_norm: nn.Module | None
     causal: bool
+    width: int
+    heads: int | None
+    asked: bool = False
+    positions: int | None = None
+    projection: nn.Module | None = None
 
 
 def hide_progress_bars() -> None:
@@ -83,9 +108,11 @@ def load(folder: Path, device: str, where: str) -> Any:
     Raises
     ------
     UserError
-        If the checkpoint lacks a tensor that the residual stream needs, or one has another
-        shape: transformers would fill it with random numbers.
+        If the checkpoint is of a kind that is not read (`_check_kind`), or if it lacks a tensor
+        that the residual stream needs, or one has another shape: transformers would fill it with
+        random numbers.
     """
+    _check_kind(folder, where)
     hide_progress_bars()
     model, loading = transformers.AutoModel.from_pretrained(
         folder,
@@ -113,6 +140,46 @@ def load(folder: Path, device: str, where: str) -> Any:
     return model.eval().to(device)
 
 
+def _check_kind(folder: Path, where: str) -> None:
+    """Refuse a checkpoint that would be run as something else than it is, or not at all."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    kind = config.get("model_type")
+    if "auto_map" in config:
+        raise _refusal(
+            where,
+            "code",
+            "config.json asks for Python code of its own (auto_map), which is never run",
+            f"if transformers' own {kind!r} is the same model, delete auto_map from config.json",
+        )
+    if config.get("quantization_config"):
+        raise _refusal(
+            where,
+            "quantisation",
+            "the weights are quantised (quantization_config in config.json)",
+            "use the checkpoint in float32, float16 or bfloat16, or a GGUF file",
+        )
+    try:
+        known = transformers.AutoConfig.for_model(kind) if kind else None
+    except ValueError:
+        known = None
+    if known is None or type(known) not in transformers.MODEL_MAPPING:
+        raise _refusal(
+            where, "architecture", f"transformers has no base model of type {kind!r}"
+        )
+    if config.get("is_encoder_decoder", known.is_encoder_decoder):
+        raise _refusal(
+            where,
+            "one stack",
+            f"{kind!r} is an encoder and a decoder, with two residual streams",
+            "use an encoder or a decoder alone",
+        )
+
+
+def _refusal(where: str, check: str, what: str, hint: str | None = None) -> UserError:
+    hint = hint or "this architecture is not supported"
+    return UserError(where, f"check {check!r} failed: {what}", hint)
+
+
 def resolve_device(device: str) -> str:
     """Turn `auto` into `cuda` where there is one and `cpu` elsewhere; refuse an absent `cuda`."""
     available = torch.cuda.is_available()
@@ -125,26 +192,36 @@ def resolve_device(device: str) -> str:
     return device
 
 
-def forward(model: Any, ids: list[int]) -> Tensor:
-    """Run one prompt through a model; return its own last state, shape (tokens, width)."""
+def forward(model: Any, ids: list[int], *, ask: bool = False) -> Tensor:
+    """Run one prompt through a model; return its own last state, shape (tokens, width).
+
+    With `ask`, modules are asked for their attention: some of them return it only then. All of
+    it is then in memory at once.
+    """
     device = next(model.parameters()).device
     tokens = torch.tensor([ids], device=device)
+    asked = {"output_attentions": True} if ask else {}
     with torch.inference_mode():
-        out = model(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False)
+        out = model(
+            input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False, **asked
+        )
     state: Tensor = out.last_hidden_state[0]
     return state
 
 
-def _stream_in(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor:
+def _stream_in(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """Return the hidden states that a module is called with, first positional or by name."""
-    states: Tensor = arguments[0] if arguments else keywords["hidden_states"]
-    return states
+    return arguments[0] if arguments else keywords.get("hidden_states")
 
 
-def _stream_out(output: Any) -> Tensor:
+def _stream_out(output: Any) -> Any:
     """Return the hidden states that a module returns, first of a tuple or alone."""
-    states: Tensor = output[0] if isinstance(output, tuple) else output
-    return states
+    return output[0] if isinstance(output, tuple) and output else output
+
+
+def _of_prompt(states: Tensor) -> Tensor:
+    """Return the states of the one prompt of a batch, whichever axis is that of the batch."""
+    return states[:, 0] if states.shape[1] == 1 else states[0]
 
 
 @contextmanager
@@ -165,12 +242,12 @@ def residual_stream(
 
     def enter(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         if layer == 0:
-            receive(0, _stream_in(arguments, keywords)[0])
+            receive(0, _of_prompt(_stream_in(arguments, keywords)))
 
     def leave(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         nonlocal layer
         layer += 1
-        receive(layer, _stream_out(output)[0])
+        receive(layer, _of_prompt(_stream_out(output)))
 
     handles = [blocks[0].register_forward_pre_hook(enter, with_kwargs=True)]
     handles += [block.register_forward_hook(leave) for block in dict.fromkeys(blocks)]
@@ -224,8 +301,11 @@ def attention(
 def _weights_in(output: Any) -> Tensor | None:
     """Find attention weights in what a module returns: a square of tokens for each head."""
     for one in output if isinstance(output, tuple) else ():
-        if isinstance(one, Tensor) and one.dim() == 4 and one.shape[-1] == one.shape[-2]:
-            return one
+        if isinstance(one, Tensor) and one.dim() == 4:
+            if one.shape[2] == 1 and one.shape[0] == one.shape[1]:  # the batch stands third
+                return one.permute(2, 3, 0, 1)
+            if one.shape[2] == one.shape[3]:
+                return one
     return None
 
 
@@ -233,8 +313,9 @@ def dissect(model: Any, ids: list[int], where: str) -> Anatomy:
     """Find the blocks and the final norm of a model by running it on a few tokens.
 
     The blocks are the members of the outermost module list that is called as often as the
-    configuration says the model has layers. The final norm is the module whose output is the
-    model's own last state and whose input is the last block's output.
+    configuration says the model has layers, and whose members hand the state from one to the next.
+    The final norm is the module whose output is the model's own last state, whose input is the
+    last block's output, and which takes the length out of a state.
 
     Parameters
     ----------
@@ -247,77 +328,137 @@ def dissect(model: Any, ids: list[int], where: str) -> Anatomy:
     Raises
     ------
     UserError
-        If the blocks are not found, do not hand their state from one to the next, a state is not
-        finite, or the model's last state is neither the last block's output nor a norm of it.
+        If a check fails that docs/models.md lists; the message names it.
     """
     ids = ids[:PROBE_TOKENS]
-    calls = _probe(model, ids)
-    blocks = _find_blocks(model, calls, where)
+    settings = model.config.get_text_config()
+    calls, positions = _probe(model, ids, where)
+    blocks = _find_blocks(model, calls, getattr(settings, "num_hidden_layers", None), where)
     stream: list[Tensor] = []
-    with residual_stream(blocks, lambda layer, states: stream.append(states.clone())):
+    shown: dict[int, Tensor] = {}
+
+    def show(block: int, weights: Tensor) -> None:
+        shown[block] = weights.clone()
+
+    with (
+        residual_stream(blocks, lambda layer, states: stream.append(states.clone())),
+        attention(blocks, show),
+    ):
         own = forward(model, ids)
+    if asked := len(shown) < len(blocks):
+        with attention(blocks, show):
+            forward(model, ids, ask=True)
     _check_finite(stream, own, where)  # first: a NaN equals nothing and would fail every check
+    width = _measured_width(stream, len(ids), settings, where)
     _check_chain(calls, blocks, where)
-    final_norm = None
-    if not torch.equal(own, stream[-1]):
-        final_norm = next(
-            (
-                module
-                for module, entered, left in reversed(calls)
-                if module not in blocks
-                and torch.equal(left[0], own)
-                and torch.equal(entered[0], stream[-1])
-            ),
-            None,
-        )
-        if final_norm is None:
-            raise UserError(
-                where,
-                "check 'final norm' failed: the model's last state is neither its last block's "
-                "output nor one module applied to it",
-                "this architecture is not supported",
-            )
-    return Anatomy(blocks, final_norm, _is_causal(model, ids, blocks))
+    final_norm, projection = _find_end(calls, blocks, stream[-1], own, where)
+    causal = _is_causal(model, ids, blocks)
+    weights = [shown[block] for block in sorted(shown)] if len(shown) == len(blocks) else []
+    limits = [getattr(settings, name, None) for name in LIMITS]
+    found = [most for most in (*positions, *limits) if most is not None and most > 0]
+    return Anatomy(
+        blocks=blocks,
+        final_norm=final_norm,
+        causal=causal,
+        width=width,
+        heads=_measured_heads(weights, causal, settings, where),
+        asked=asked,
+        positions=min(found, default=None),
+        projection=projection,
+    )
 
 
 Call = tuple[nn.Module, Tensor, Tensor]
 
 
-def _probe(model: Any, ids: list[int]) -> list[Call]:
-    """Run a model and list its modules' calls that map hidden states to hidden states."""
+class _Positions(TorchFunctionMode):
+    """Watch the look-ups in tables while a model runs, and see how many positions they have.
+
+    A table of positions is looked up at successive rows. Where the first is not row 0 (RoBERTa
+    starts after its padding token), those before it are not for tokens.
+    """
+
+    def __init__(self, tokens: list[int]) -> None:
+        super().__init__()
+        self.tokens, self.found = tokens, list[int]()
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func is nn.functional.embedding:
+            rows, table = (args + (None, None))[:2]
+            rows = rows.flatten().tolist() if isinstance(rows, Tensor) else []
+            successive = rows == [*range(rows[0], rows[0] + len(self.tokens))] if rows else False
+            if successive and rows != self.tokens and isinstance(table, Tensor):
+                self.found.append(table.shape[0] - rows[0])
+        return func(*args, **(kwargs or {}))
+
+
+def _probe(model: Any, ids: list[int], where: str) -> tuple[list[Call], list[int]]:
+    """Run a model and list its modules' calls that map hidden states to hidden states.
+
+    Returns
+    -------
+    calls : list of Call
+    positions : list of int
+        How many positions the model's tables of positions have.
+    """
     calls: list[Call] = []
 
     def leave(
         module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any
     ) -> None:
-        if not arguments and "hidden_states" not in keywords:
-            return
         entered, left = _stream_in(arguments, keywords), _stream_out(output)
         if all(isinstance(one, Tensor) and one.dim() == 3 for one in (entered, left)):
             calls.append((module, entered.clone(), left.clone()))
 
     handles = [module.register_forward_hook(leave, with_kwargs=True) for module in model.modules()]
+    before = _switches(model)
     try:
-        forward(model, ids)
+        with _Positions(ids) as tables:
+            forward(model, ids)
+    except Exception as error:  # of a model's own code, which may ask for anything
+        raise _refusal(
+            where,
+            "forward",
+            f"the model does not read plain text ({type(error).__name__}: "
+            f"{str(error).partition(chr(10))[0]})",
+        ) from error
     finally:
         for handle in handles:
             handle.remove()
-    return calls
+    for name, value in _switches(model).items():
+        if value != before.get(name, value):
+            raise _refusal(
+                where,
+                "steady",
+                f"reading {len(ids)} tokens changed the model: {name} from {before[name]!r} to "
+                f"{value!r}",
+            )
+    return calls, tables.found
 
 
-def _find_blocks(model: Any, calls: list[Call], where: str) -> tuple[nn.Module, ...]:
-    layers = model.config.num_hidden_layers
-    for _, parent in model.named_modules():
-        if isinstance(parent, nn.ModuleList):
-            children = list(parent)
-            called = tuple(module for module, _, _ in calls if module in children)
-            if len(called) == layers:
-                return called
-    raise UserError(
-        where,
-        f"check 'blocks' failed: no module list is called {layers} times in a forward pass",
-        "this architecture is not supported",
-    )
+def _switches(model: Any) -> dict[str, str | bool]:
+    """List what modules are told by words and flags, such as a kind of attention."""
+    return {
+        f"{place}.{name}": value
+        for place, module in model.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, str | bool)
+    }
+
+
+def _find_blocks(
+    model: Any, calls: list[Call], layers: int | None, where: str
+) -> tuple[nn.Module, ...]:
+    lists = [[*one] for one in model.modules() if isinstance(one, nn.ModuleList)]
+    called = [tuple(module for module, _, _ in calls if module in members) for members in lists]
+    right = [blocks for blocks in called if len(blocks) == layers]
+    if not right:
+        raise _refusal(
+            where, "blocks", f"no module list is called {layers} times in a forward pass"
+        )
+    return next((blocks for blocks in right if not _gap(calls, blocks)), right[0])
 
 
 def _check_finite(stream: list[Tensor], own: Tensor, where: str) -> None:
@@ -325,23 +466,100 @@ def _check_finite(stream: list[Tensor], own: Tensor, where: str) -> None:
     named = [(f"residual layer {layer}", states) for layer, states in enumerate(stream)]
     for place, states in [*named, ("the model's last state", own)]:
         if not torch.isfinite(states).all():
-            raise UserError(
+            raise _refusal(
                 where,
-                f"check 'finite' failed: {place} holds values that are not finite",
+                "finite",
+                f"{place} holds values that are not finite",
                 "the checkpoint is damaged: fetch it again",
             )
 
 
+def _gap(calls: list[Call], blocks: tuple[nn.Module, ...]) -> int:
+    """Return the first block whose output is not what the next one is fed with, 0 if none."""
+    links = [(entered, left) for module, entered, left in calls if module in blocks]
+    for layer, ((_, left), (entered, _)) in enumerate(pairwise(links), start=1):
+        if not torch.equal(left, entered):
+            return layer
+    return 0
+
+
 def _check_chain(calls: list[Call], blocks: tuple[nn.Module, ...], where: str) -> None:
     """Refuse a model that changes the state between two blocks: the hooks would miss it."""
-    chain = [(entered, left) for module, entered, left in calls if module in blocks]
-    for layer, ((_, left), (entered, _)) in enumerate(pairwise(chain), start=1):
-        if not torch.equal(left, entered):
-            raise UserError(
-                where,
-                f"check 'chain' failed: block {layer + 1} is not fed with block {layer}'s output",
-                "this architecture is not supported",
-            )
+    if layer := _gap(calls, blocks):
+        raise _refusal(
+            where, "chain", f"block {layer + 1} is not fed with block {layer}'s output"
+        )
+
+
+def _find_end(
+    calls: list[Call], blocks: tuple[nn.Module, ...], last: Tensor, own: Tensor, where: str
+) -> tuple[nn.Module | None, nn.Module | None]:
+    """Find what makes the model's own last state of the last block's output.
+
+    Returns
+    -------
+    final_norm, projection : nn.Module or None
+        One of them at most.
+    """
+    if torch.equal(own, last):
+        return None, None
+    for module, entered, left in reversed(calls):
+        if (
+            module not in blocks
+            and torch.equal(_of_prompt(left), own)
+            and torch.equal(_of_prompt(entered), last)
+        ):
+            if isinstance(module, nn.Linear):
+                return None, module
+            if _is_norm(module, entered):
+                return module, None
+    raise _refusal(
+        where,
+        "final norm",
+        "the model's last state is neither its last block's output nor one norm of it",
+    )
+
+
+def _is_norm(module: nn.Module, states: Tensor) -> bool:
+    """Tell whether a module takes the length out of a state."""
+    with torch.inference_mode():
+        # Both so long that the small number in a norm's denominator is nothing.
+        one, two = (module(factor * states) for factor in (1e3, 1e4))
+    return torch.allclose(one, two, rtol=1e-3, atol=1e-3 * float(one.abs().max()))
+
+
+def _measured_width(stream: list[Tensor], tokens: int, settings: Any, where: str) -> int:
+    """Refuse states that are not one a token, all of the width that the configuration says."""
+    shapes = {tuple(states.shape) for states in stream}
+    width = stream[0].shape[-1]
+    configured = getattr(settings, "hidden_size", width)
+    if shapes != {(tokens, configured)}:
+        raise _refusal(
+            where,
+            "width",
+            f"{tokens} tokens have states of shape {sorted(shapes)}, not {(tokens, configured)}",
+        )
+    return width
+
+
+def _measured_heads(
+    weights: list[Tensor], causal: bool, settings: Any, where: str
+) -> int | None:
+    """Count the heads of every block; refuse others than the configuration or the states say."""
+    if len({one.shape for one in weights}) != 1:
+        return None
+    heads = weights[0].shape[0]
+    configured = getattr(settings, "num_attention_heads", heads)
+    if heads != configured:
+        raise _refusal(
+            where, "heads", f"the blocks show {heads} heads, the configuration says {configured}"
+        )
+    if causal == any(bool(one.triu(1).any()) for one in weights):
+        sees, moves = ("see", "do not move") if causal else ("do not see", "move")
+        raise _refusal(
+            where, "causal", f"queries {sees} later keys, though their states {moves} with them"
+        )
+    return heads
 
 
 def _is_causal(model: Any, ids: list[int], blocks: tuple[nn.Module, ...]) -> bool:
@@ -353,9 +571,15 @@ def _is_causal(model: Any, ids: list[int], blocks: tuple[nn.Module, ...]) -> boo
             forward(model, [*ids[:-1], last])
         return states
 
-    other = next(token for token in range(model.config.vocab_size) if token != ids[-1])
+    # Rather one of the prompt: token 0 may be padding, which models treat in ways of their own.
+    settings = model.config.get_text_config()
+    others = chain(reversed(ids), range(settings.vocab_size))
+    other = next(token for token in others if token != ids[-1])
     before, after = earlier_states(ids[-1]), earlier_states(other)
-    return all(torch.equal(one, two) for one, two in zip(before, after, strict=True))
+    return all(
+        bool(((one - two).norm(dim=-1) <= UNMOVED * one.norm(dim=-1)).all())
+        for one, two in zip(before, after, strict=True)
+    )
 
 
 def facts(model: Any, anatomy: Anatomy) -> dict[str, Any]:
@@ -368,8 +592,8 @@ def facts(model: Any, anatomy: Anatomy) -> dict[str, Any]:
     return {
         "architecture": model.config.model_type,
         "layers": len(anatomy.blocks),
-        "heads": model.config.num_attention_heads,
-        "width": model.config.hidden_size,
+        "heads": anatomy.heads,
+        "width": anatomy.width,
         "causal": anatomy.causal,
         "norm": "+".join(sorted(norms)),
         "norm_place": "post" if anatomy.final_norm is None else "pre",

@@ -159,14 +159,14 @@ class Toy(nn.Module):
     def __init__(self, *, listed=True, between=same, before=same, after=same) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.config = SimpleNamespace(num_hidden_layers=2, vocab_size=20)
+        self.config = transformers.PretrainedConfig(num_hidden_layers=2, vocab_size=20)
         self.embed = nn.Embedding(20, 8)
         blocks = [Block(), Block()]
         self.blocks = nn.ModuleList(blocks) if listed else nn.Sequential(*blocks)
         self.norm = nn.LayerNorm(8)
         self.between, self.before, self.after = between, before, after
 
-    def forward(self, input_ids, attention_mask, use_cache):
+    def forward(self, input_ids, attention_mask, use_cache, output_attentions=False):
         states = self.blocks[0](self.embed(input_ids))
         states = self.blocks[1](self.between(states))
         return SimpleNamespace(last_hidden_state=self.after(self.norm(self.before(states))))
@@ -177,7 +177,8 @@ IDS = [3, 1, 4, 1]
 
 def test_a_model_that_hands_its_stream_from_block_to_block_is_accepted():
     toy = Toy()
-    assert models.dissect(toy, IDS, "toy") == models.Anatomy(tuple(toy.blocks), toy.norm, True)
+    expected = models.Anatomy(tuple(toy.blocks), toy.norm, True, width=8, heads=None, asked=True)
+    assert models.dissect(toy, IDS, "toy") == expected
 
 
 def test_a_model_without_a_module_list_called_once_a_layer_is_refused():

@@ -125,6 +125,141 @@ KINDS: dict[str, tuple[type[Any], dict[str, Any], Train]] = {
     ),
 }
 
+# Further families, for test_families.py: what a configuration says beside SHAPE, as each spells it.
+WIDER = {"intermediate_size": 2 * WIDTH}
+GROUPED = WIDER | {"num_key_value_heads": HEADS // 2, "head_dim": WIDTH // HEADS}
+ENDLESS = {key: value for key, value in SHAPE.items() if key != "max_position_embeddings"}
+# Shorter than every prompt, so that a window is seen.
+WINDOW = 8
+
+
+def _sentence_piece(texts: list[str]) -> Tokenizer:
+    return _metaspace(texts, ["<s>", "</s>"])
+
+
+FAMILIES: dict[str, tuple[type[Any], dict[str, Any], Train]] = {
+    **KINDS,
+    "gptj": (transformers.GPTJConfig, SHAPE | {"rotary_dim": 4}, _byte_level),
+    "gpt_neox": (transformers.GPTNeoXConfig, SHAPE | WIDER, _byte_level),
+    "gpt_neo": (
+        transformers.GPTNeoConfig,
+        SHAPE | {"attention_types": [[["global", "local"], 1]], "window_size": WINDOW},
+        _byte_level,
+    ),
+    "opt": (
+        transformers.OPTConfig,
+        SHAPE | {"ffn_dim": 2 * WIDTH, "word_embed_proj_dim": WIDTH},
+        _byte_level,
+    ),
+    # As opt-350m: norms after the blocks' parts, and narrower embeddings than states.
+    "opt (post-norm)": (
+        transformers.OPTConfig,
+        SHAPE
+        | {
+            "ffn_dim": 2 * WIDTH,
+            "word_embed_proj_dim": WIDTH // 2,
+            "do_layer_norm_before": False,
+        },
+        _byte_level,
+    ),
+    "qwen2": (transformers.Qwen2Config, SHAPE | GROUPED, _byte_level),
+    "qwen3": (transformers.Qwen3Config, SHAPE | GROUPED, _byte_level),
+    "gemma2": (
+        transformers.Gemma2Config,
+        SHAPE | GROUPED | {"sliding_window": WINDOW, "attn_logit_softcapping": 2.0},
+        _sentence_piece,
+    ),
+    "mistral": (
+        transformers.MistralConfig,
+        SHAPE | GROUPED | {"sliding_window": WINDOW},
+        _sentence_piece,
+    ),
+    "mixtral": (
+        transformers.MixtralConfig,
+        SHAPE | GROUPED | {"num_local_experts": 4, "num_experts_per_tok": 2},
+        _sentence_piece,
+    ),
+    "phi": (transformers.PhiConfig, SHAPE | WIDER, _byte_level),
+    "falcon": (transformers.FalconConfig, SHAPE | {"alibi": False}, _byte_level),
+    "falcon (alibi)": (transformers.FalconConfig, SHAPE | {"alibi": True}, _byte_level),
+    "stablelm": (transformers.StableLmConfig, SHAPE | GROUPED, _byte_level),
+    "olmo2": (transformers.Olmo2Config, SHAPE | WIDER, _byte_level),
+    "codegen": (transformers.CodeGenConfig, SHAPE | {"rotary_dim": 4}, _byte_level),
+    "bloom": (transformers.BloomConfig, ENDLESS, _byte_level),
+    "mpt": (
+        transformers.MptConfig,
+        {"d_model": WIDTH, "n_heads": HEADS, "max_seq_len": POSITIONS},
+        _byte_level,
+    ),
+    "roberta": (
+        transformers.RobertaConfig,
+        # Positions start after that of the padding token.
+        SHAPE | WIDER | {"max_position_embeddings": POSITIONS + 2, "pad_token_id": 1},
+        _sentence_piece,
+    ),
+    "distilbert": (
+        transformers.DistilBertConfig,
+        SHAPE | {"hidden_dim": 2 * WIDTH},
+        _word_piece,
+    ),
+    "electra": (
+        transformers.ElectraConfig,
+        SHAPE | WIDER | {"embedding_size": WIDTH // 2},
+        _word_piece,
+    ),
+    "mpnet": (
+        transformers.MPNetConfig,
+        SHAPE | WIDER | {"max_position_embeddings": POSITIONS + 2, "pad_token_id": 1},
+        _sentence_piece,
+    ),
+    "deberta-v2": (
+        transformers.DebertaV2Config,
+        SHAPE
+        | WIDER
+        | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8},
+        _sentence_piece,
+    ),
+    "modernbert": (
+        transformers.ModernBertConfig,
+        SHAPE | WIDER | {"local_attention": 2 * WINDOW, "global_attn_every_n_layers": 2},
+        _sentence_piece,
+    ),
+    "xlnet": (
+        transformers.XLNetConfig,
+        ENDLESS | {"d_inner": 2 * WIDTH, "d_head": WIDTH // HEADS},
+        _sentence_piece,
+    ),
+    "big_bird": (
+        transformers.BigBirdConfig,
+        SHAPE | WIDER | {"attention_type": "original_full"},
+        _sentence_piece,
+    ),
+    "big_bird (sparse)": (
+        transformers.BigBirdConfig,
+        SHAPE | WIDER | {"attention_type": "block_sparse", "block_size": 4, "num_random_blocks": 1},
+        _sentence_piece,
+    ),
+    "longformer": (
+        transformers.LongformerConfig,
+        SHAPE
+        | WIDER
+        | {"attention_window": WINDOW, "max_position_embeddings": POSITIONS + 2, "pad_token_id": 1},
+        _sentence_piece,
+    ),
+    "xlm": (transformers.XLMConfig, {"emb_dim": WIDTH, "n_heads": HEADS}, _sentence_piece),
+    "mamba": (transformers.MambaConfig, {"hidden_size": WIDTH, "state_size": 4}, _byte_level),
+    "t5": (
+        transformers.T5Config,
+        {"d_model": WIDTH, "num_heads": HEADS, "d_kv": WIDTH // HEADS, "d_ff": 2 * WIDTH},
+        _sentence_piece,
+    ),
+    "bart": (
+        transformers.BartConfig,
+        {"d_model": WIDTH, "encoder_ffn_dim": 2 * WIDTH, "decoder_ffn_dim": 2 * WIDTH},
+        _sentence_piece,
+    ),
+}
+
 
 def _fill(model: Any, seed: int) -> None:
     """Draw every parameter, norms and biases too: trained ones are not 1 and 0 either."""
@@ -137,13 +272,27 @@ def _fill(model: Any, seed: int) -> None:
             parameter.copy_(torch.from_numpy(drawn + np.float32(gain)))
 
 
+def build(kind: str, *, seed: int = 0, layers: int = 2, **config: Any) -> tuple[Any, Any]:
+    """Make a model in memory, with eager attention, and its tokenizer; arguments as of `write`."""
+    make_config, shape, train = FAMILIES[kind]
+    texts = {path.name: path.read_text(encoding="utf-8") for path in PROMPTS.glob("*.txt")}
+    letters = sorted(set("".join("".join(texts.values()).split())))
+    tokenizer = train([*(texts[name] for name in TRAINED_ON), " ".join(letters)])
+    shape = shape | {"vocab_size": tokenizer.get_vocab_size(), "num_hidden_layers": layers}
+    model = transformers.AutoModel.from_config(
+        make_config(**shape | config), dtype=torch.float32, attn_implementation="eager"
+    )
+    _fill(model, seed)
+    return model.eval(), transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
 def write(kind: str, folder: str | Path, *, seed: int = 0, layers: int = 2, **config: Any) -> Path:
     """Write a checkpoint folder: `config.json`, `model.safetensors` and the tokenizer's files.
 
     Parameters
     ----------
     kind : str
-        A key of `KINDS`.
+        A key of `FAMILIES`, which holds `KINDS` too.
     folder : str or Path
         Made if it does not exist.
     seed : int
@@ -151,30 +300,23 @@ def write(kind: str, folder: str | Path, *, seed: int = 0, layers: int = 2, **co
     layers : int
         Blocks; for `albert` how often the one block is applied.
     **config
-        Keys of the model's configuration that replace those of `KINDS`.
+        Keys of the model's configuration that replace those of its family.
 
     Returns
     -------
     Path
         The folder.
     """
-    make_config, shape, train = KINDS[kind]
     folder = Path(folder)
-    texts = {path.name: path.read_text(encoding="utf-8") for path in PROMPTS.glob("*.txt")}
-    letters = sorted(set("".join("".join(texts.values()).split())))
-    tokenizer = train([*(texts[name] for name in TRAINED_ON), " ".join(letters)])
-    shape = shape | {"vocab_size": tokenizer.get_vocab_size(), "num_hidden_layers": layers}
-    model = transformers.AutoModel.from_config(make_config(**shape | config), dtype=torch.float32)
-    _fill(model, seed)
     transformers.utils.logging.disable_progress_bar()
-    model.save_pretrained(folder)
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+    for part in build(kind, seed=seed, layers=layers, **config):
+        part.save_pretrained(folder)
     return folder
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("kind", choices=FAMILIES)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--layers", type=int, default=2)
