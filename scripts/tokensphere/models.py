@@ -12,7 +12,7 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before the import: a checkpoint folder needs no network
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -126,7 +126,12 @@ def load(folder: Path, device: str, where: str) -> Any:
     )
     missing = sorted(key for key in loading["missing_keys"] if not key.startswith(HEADS))
     mismatched = sorted(str(entry[0]) for entry in loading["mismatched_keys"])
-    for problem, names in (("lacks", missing), ("has in another shape", mismatched)):
+    unused = _unused(model, loading["unexpected_keys"])
+    for problem, names in (
+        ("lacks", missing),
+        ("has in another shape", mismatched),
+        ("has in modules that do not use them", unused),
+    ):
         if names:
             raise UserError(
                 where,
@@ -163,9 +168,7 @@ def _check_kind(folder: Path, where: str) -> None:
     except ValueError:
         known = None
     if known is None or type(known) not in transformers.MODEL_MAPPING:
-        raise _refusal(
-            where, "architecture", f"transformers has no base model of type {kind!r}"
-        )
+        raise _refusal(where, "architecture", f"transformers has no base model of type {kind!r}")
     if config.get("is_encoder_decoder", known.is_encoder_decoder):
         raise _refusal(
             where,
@@ -173,6 +176,24 @@ def _check_kind(folder: Path, where: str) -> None:
             f"{kind!r} is an encoder and a decoder, with two residual streams",
             "use an encoder or a decoder alone",
         )
+
+
+def _unused(model: Any, unexpected: Iterable[str]) -> list[str]:
+    """List tensors that a checkpoint has for modules which take others only.
+
+    A bias that the configuration denies would be left out without a word. Tensors of heads, which
+    the base model lacks, and what old checkpoints hold beside parameters are no such fault.
+    """
+    takers = {
+        name
+        for name, module in model.named_modules()
+        if not any(module.children()) and any(True for _ in module.parameters())
+    }
+
+    def taker(key: str) -> str:
+        return key.removeprefix(f"{model.base_model_prefix}.").rpartition(".")[0]
+
+    return sorted(key for key in unexpected if taker(key) in takers)
 
 
 def _refusal(where: str, check: str, what: str, hint: str | None = None) -> UserError:
@@ -216,7 +237,7 @@ def _stream_in(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
 
 def _stream_out(output: Any) -> Any:
     """Return the hidden states that a module returns, first of a tuple or alone."""
-    return output[0] if isinstance(output, tuple) and output else output
+    return output[0] if isinstance(output, tuple | list) and output else output
 
 
 def _of_prompt(states: Tensor) -> Tensor:
@@ -300,7 +321,7 @@ def attention(
 
 def _weights_in(output: Any) -> Tensor | None:
     """Find attention weights in what a module returns: a square of tokens for each head."""
-    for one in output if isinstance(output, tuple) else ():
+    for one in output if isinstance(output, tuple | list) else ():
         if isinstance(one, Tensor) and one.dim() == 4:
             if one.shape[2] == 1 and one.shape[0] == one.shape[1]:  # the batch stands third
                 return one.permute(2, 3, 0, 1)
@@ -352,7 +373,7 @@ def dissect(model: Any, ids: list[int], where: str) -> Anatomy:
     width = _measured_width(stream, len(ids), settings, where)
     _check_chain(calls, blocks, where)
     final_norm, projection = _find_end(calls, blocks, stream[-1], own, where)
-    causal = _is_causal(model, ids, blocks)
+    causal = _is_causal(model, ids, blocks, where)
     weights = [shown[block] for block in sorted(shown)] if len(shown) == len(blocks) else []
     limits = [getattr(settings, name, None) for name in LIMITS]
     found = [most for most in (*positions, *limits) if most is not None and most > 0]
@@ -382,15 +403,12 @@ class _Positions(TorchFunctionMode):
         super().__init__()
         self.tokens, self.found = tokens, list[int]()
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        if func is nn.functional.embedding:
-            rows, table = (args + (None, None))[:2]
-            rows = rows.flatten().tolist() if isinstance(rows, Tensor) else []
-            successive = rows == [*range(rows[0], rows[0] + len(self.tokens))] if rows else False
-            if successive and rows != self.tokens and isinstance(table, Tensor):
-                self.found.append(table.shape[0] - rows[0])
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is nn.functional.embedding and len(args) > 1:
+            rows = args[0].flatten().tolist()
+            successive = rows == [*range(min(rows), min(rows) + len(self.tokens))]
+            if successive and rows != self.tokens:
+                self.found.append(args[1].shape[0] - min(rows))
         return func(*args, **(kwargs or {}))
 
 
@@ -421,8 +439,8 @@ def _probe(model: Any, ids: list[int], where: str) -> tuple[list[Call], list[int
         raise _refusal(
             where,
             "forward",
-            f"the model does not read plain text ({type(error).__name__}: "
-            f"{str(error).partition(chr(10))[0]})",
+            "the model cannot run on tokens alone, or has no last state "
+            f"({type(error).__name__}: {str(error).partition(chr(10))[0]})",
         ) from error
     finally:
         for handle in handles:
@@ -486,9 +504,7 @@ def _gap(calls: list[Call], blocks: tuple[nn.Module, ...]) -> int:
 def _check_chain(calls: list[Call], blocks: tuple[nn.Module, ...], where: str) -> None:
     """Refuse a model that changes the state between two blocks: the hooks would miss it."""
     if layer := _gap(calls, blocks):
-        raise _refusal(
-            where, "chain", f"block {layer + 1} is not fed with block {layer}'s output"
-        )
+        raise _refusal(where, "chain", f"block {layer + 1} is not fed with block {layer}'s output")
 
 
 def _find_end(
@@ -523,8 +539,10 @@ def _find_end(
 def _is_norm(module: nn.Module, states: Tensor) -> bool:
     """Tell whether a module takes the length out of a state."""
     with torch.inference_mode():
-        # Both so long that the small number in a norm's denominator is nothing.
-        one, two = (module(factor * states) for factor in (1e3, 1e4))
+        # States so long that the small number in a norm's denominator is nothing.
+        states = states - states.mean(dim=-1, keepdim=True)
+        states = states / states.std(dim=-1, keepdim=True)
+        one, two = module(states), module(1000 * states)
     return torch.allclose(one, two, rtol=1e-3, atol=1e-3 * float(one.abs().max()))
 
 
@@ -542,9 +560,7 @@ def _measured_width(stream: list[Tensor], tokens: int, settings: Any, where: str
     return width
 
 
-def _measured_heads(
-    weights: list[Tensor], causal: bool, settings: Any, where: str
-) -> int | None:
+def _measured_heads(weights: list[Tensor], causal: bool, settings: Any, where: str) -> int | None:
     """Count the heads of every block; refuse others than the configuration or the states say."""
     if len({one.shape for one in weights}) != 1:
         return None
@@ -562,31 +578,39 @@ def _measured_heads(
     return heads
 
 
-def _is_causal(model: Any, ids: list[int], blocks: tuple[nn.Module, ...]) -> bool:
+def _is_causal(model: Any, ids: list[int], blocks: tuple[nn.Module, ...], where: str) -> bool:
     """Change the last token and see whether an earlier token's state moves."""
 
-    def earlier_states(last: int) -> list[Tensor]:
-        states: list[Tensor] = []
-        with residual_stream(blocks, lambda layer, state: states.append(state[:-1].clone())):
-            forward(model, [*ids[:-1], last])
-        return states
+    def states(ids: list[int]) -> Tensor:
+        layers: list[Tensor] = []
+        with residual_stream(blocks, lambda layer, states: layers.append(states.clone())):
+            forward(model, ids)
+        return torch.stack(layers)
 
-    # Rather one of the prompt: token 0 may be padding, which models treat in ways of their own.
-    settings = model.config.get_text_config()
-    others = chain(reversed(ids), range(settings.vocab_size))
-    other = next(token for token in others if token != ids[-1])
-    before, after = earlier_states(ids[-1]), earlier_states(other)
-    return all(
-        bool(((one - two).norm(dim=-1) <= UNMOVED * one.norm(dim=-1)).all())
-        for one, two in zip(before, after, strict=True)
-    )
+    def moved(place: int) -> Tensor:
+        """Tell which tokens' states move, in any layer, with the token at a place."""
+        # Rather to one of the prompt: token 0 may be padding, which models treat in their own way.
+        others = chain(reversed(ids), range(model.config.get_text_config().vocab_size))
+        other = next(token for token in others if token != ids[place])
+        after = states([other if at == place else token for at, token in enumerate(ids)])
+        way: Tensor = (after - before).norm(dim=-1)
+        return (way > UNMOVED * before.norm(dim=-1)).any(dim=0)
+
+    before = states(ids)
+    if moved(len(ids) - 1)[:-1].any():
+        return False
+    if not moved(0)[1:].any():
+        raise _refusal(where, "mixing", "no token's state depends on another token")
+    return True
 
 
 def facts(model: Any, anatomy: Anatomy) -> dict[str, Any]:
     """Return the architecture facts that a store's attributes carry."""
+    end = [] if anatomy.final_norm is None else [anatomy.final_norm]
     norms = {
         "rmsnorm" if "rms" in type(module).__name__.lower() else "layernorm"
-        for module in model.modules()
+        for part in (*anatomy.blocks, *end)
+        for module in part.modules()
         if "norm" in type(module).__name__.lower()
     }
     return {

@@ -101,8 +101,9 @@ def test_no_more_than_one_block_of_attention_is_alive_at_once(text, tmp_path, mo
             alive.append(sum(not reference.expired() for reference in kept))
         return weights
 
+    run = load(folder, text)
     monkeypatch.setattr(models, "_weights_in", counted)
-    extraction.attend(load(folder, text), tmp_path / "a.zarr.zip")
+    extraction.attend(run, tmp_path / "a.zarr.zip")
     assert len(alive) == 8
     assert max(alive) == 1
 
@@ -143,8 +144,9 @@ def test_attention_that_is_no_attention_is_refused(
         weights = hook(output)
         return None if weights is None else change(weights)
 
+    run = load(checkpoint("gpt2"), text)
     monkeypatch.setattr(models, "_weights_in", changed)
-    assert problem in refusal(load(checkpoint("gpt2"), text), tmp_path / "a.zarr.zip").what
+    assert problem in refusal(run, tmp_path / "a.zarr.zip").what
 
 
 # --- the script

@@ -9,6 +9,7 @@ import os
 import re
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tokensphere import extraction, prompts, store
-from tokensphere.harness.errors import UserError
 
+from tokensphere import extraction, models, prompts, store
+from tokensphere.harness.errors import UserError
 from tools import checkpoints
 from tools.runs import THREADS, load
 
@@ -70,11 +71,18 @@ READ = {
     "qwen3": decoder("layers", "norm"),
     "gemma2": decoder("layers", "norm"),
     "olmo2": decoder("layers", "norm"),
+    "gemma3": decoder("language_model.layers", "language_model.norm"),
+    "gemma3_text (bidirectional)": Expected("layers", "norm", positions="config"),
+    "gpt_oss": decoder("layers", "norm"),
+    "gpt_bigcode": decoder("h", "ln_f", "table"),
+    "openai-gpt": decoder("h", "", "table"),
     "phi": decoder("layers", "final_layernorm"),
     "stablelm": decoder("layers", "norm"),
     "mamba": decoder("layers", "norm_f", ""),
     "bert": Expected("encoder.layer"),
     "roberta": Expected("encoder.layer"),
+    "xlm-roberta": Expected("encoder.layer"),
+    "fnet": Expected("encoder.layer"),
     "distilbert": Expected("transformer.layer"),
     "albert": Expected("encoder.albert_layer_groups"),
     "electra": Expected("encoder.layer"),
@@ -85,13 +93,15 @@ READ = {
     "xlnet": Expected("layer", positions=""),
 }
 REFUSED = {
+    "convbert": "heads",
     "big_bird (sparse)": "steady",
     "longformer": "width",
     "xlm": "chain",
     "t5": "one stack",
     "bart": "one stack",
 }
-NO_ATTENTION = ("mamba",)
+NO_ATTENTION = ("mamba", "fnet")
+SINKS = ("gpt_oss",)  # its heads attend to a learned sink too: a row of tokens adds up to less
 NO_NORM = ("opt (post-norm)",)  # what follows its last block is a projection
 
 every_family_read = pytest.mark.parametrize("family", READ)
@@ -172,7 +182,7 @@ def reference(family: str, model: Any, ids: list[int]) -> Reference:
             keep(arguments[0] if arguments else keywords["hidden_states"])
 
     def leave(module, arguments, output):
-        keep(output[0] if isinstance(output, tuple) else output)
+        keep(output[0] if isinstance(output, tuple | list) else output)
 
     blocks = list(model.get_submodule(READ[family].blocks))
     handles = [blocks[0].register_forward_pre_hook(enter, with_kwargs=True)]
@@ -191,6 +201,7 @@ def reference(family: str, model: Any, ids: list[int]) -> Reference:
     )
 
 
+@cache
 def reloaded(folder: Path) -> Any:
     return transformers.AutoModel.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"
@@ -210,7 +221,9 @@ def test_a_store_holds_the_residual_stream_of_an_independent_pass(family, outcom
     expected = reference(family, reloaded(made.folder), made.run.tokens.ids)
     assert len(made.residual) == 3
     assert_same_bits(made.residual, expected.residual)
-    assert_same_bits(made.residual[:-1], expected.hidden_states[:-1])
+    first = 1 if family == "mamba" else 0  # whose list leaves out the embedding
+    listed = expected.hidden_states[:-1]
+    assert_same_bits(made.residual[first : first + len(listed)], listed)
 
 
 @every_family_read
@@ -218,13 +231,14 @@ def test_a_store_holds_what_the_model_gave_before_it_was_saved(family, outcome):
     made = outcome(family)
     expected = reference(family, made.model, made.run.tokens.ids)
     assert_same_bits(made.residual, expected.residual)
-    assert_same_bits(made.weights, expected.attentions)
+    if made.weights:
+        assert_same_bits(made.weights, expected.attentions)
 
 
 @every_family_read
 def test_blocks_move_the_states_so_that_layers_cannot_be_confused(family, outcome):
     residual = outcome(family).residual
-    for before, after in zip(residual, residual[1:], strict=False):
+    for before, after in pairwise(residual):
         assert np.linalg.norm(after - before) > 0.1 * np.linalg.norm(before)
 
 
@@ -258,7 +272,7 @@ def test_architecture_facts_are_right(family, outcome):
     assert made.run.attributes["architecture"] == family.partition(" ")[0]
 
 
-@pytest.mark.parametrize("family", [name for name in READ if name not in NO_ATTENTION])
+@pytest.mark.parametrize("family", [name for name in READ if name not in NO_ATTENTION + SINKS])
 def test_attention_is_that_of_an_independent_pass(family, outcome):
     made = outcome(family)
     expected = reference(family, reloaded(made.folder), made.run.tokens.ids)
@@ -270,14 +284,21 @@ def test_attention_is_that_of_an_independent_pass(family, outcome):
         assert np.triu(weights, 1).any() != READ[family].causal
 
 
-@pytest.mark.parametrize("family", NO_ATTENTION)
-def test_a_model_without_attention_gives_its_stream_but_no_attention(family, outcome):
+@pytest.mark.parametrize("family", NO_ATTENTION + SINKS)
+def test_a_model_without_attention_between_tokens_alone_gives_its_stream_only(family, outcome):
     assert outcome(family).attention_refused == "attention"
 
 
 @pytest.mark.parametrize(
     ("family", "windowed"),
-    [("gpt_neo", 1), ("gemma2", 0), ("mistral", 0), ("mistral", 1), ("modernbert", 1)],
+    [
+        ("gpt_neo", 1),
+        ("gemma2", 0),
+        ("mistral", 0),
+        ("mistral", 1),
+        ("modernbert", 1),
+        ("gemma3_text (bidirectional)", 0),
+    ],
 )
 def test_a_window_shorter_than_the_prompt_is_seen_in_the_attention(family, windowed, outcome):
     weights = outcome(family).weights[windowed]
@@ -304,7 +325,7 @@ def test_a_prompt_is_cut_where_the_model_has_no_more_positions(family, tmp_path)
     folder = write_short(family, tmp_path / "short")
     run = load(folder, TEXT)
     assert (run.attributes["truncated"], run.attributes["n_tokens"]) == (True, SHORT)
-    extraction.extract(run, tmp_path / "a.zarr.zip")
+    assert models.forward(run.model, run.tokens.ids).shape[0] == SHORT
     if READ[family].positions == "table":
         model = reloaded(folder)
         model(torch.tensor([run.tokens.ids]))
@@ -375,11 +396,13 @@ def test_the_page_lists_every_family_and_what_became_of_it(outcome):
             *(row(family, outcome(family)) for family in families),
         ]
     )
-    first, last = "<!-- families: written by test_families.py -->\n", "\n<!-- end of families -->"
+    first, last = "<!-- families: by test_families.py -->\n\n", "\n\n<!-- end of families -->"
     page = PAGE.read_text(encoding="utf-8")
     before, _, rest = page.partition(first)
     _, _, after = rest.partition(last)
     expected = f"{before}{first}{table}{last}{after}"
     if os.environ.get("TOKENSPHERE_WRITE_DOCS") == "1":
         PAGE.write_text(expected, encoding="utf-8")
-    assert page == expected, "run this test with TOKENSPHERE_WRITE_DOCS=1 to write the page"
+    assert PAGE.read_text(encoding="utf-8") == expected, (
+        "run this test with TOKENSPHERE_WRITE_DOCS=1 to write the page"
+    )

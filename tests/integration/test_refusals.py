@@ -3,6 +3,7 @@
 Each test takes something that is accepted and damages one thing in it.
 """
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -150,18 +151,18 @@ class Block(nn.Module):
         self.mix = nn.Linear(8, 8)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        return states + self.mix(states)
+        return states + self.mix(states.cumsum(dim=1))  # a token sees those before it
 
 
 class Toy(nn.Module):
     """Two blocks and a final norm, written so that each part can be made wrong."""
 
-    def __init__(self, *, listed=True, between=same, before=same, after=same) -> None:
+    def __init__(self, *, listed=True, block=Block, between=same, before=same, after=same) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.config = transformers.PretrainedConfig(num_hidden_layers=2, vocab_size=20)
         self.embed = nn.Embedding(20, 8)
-        blocks = [Block(), Block()]
+        blocks = [block(), block()]
         self.blocks = nn.ModuleList(blocks) if listed else nn.Sequential(*blocks)
         self.norm = nn.LayerNorm(8)
         self.between, self.before, self.after = between, before, after
@@ -202,6 +203,154 @@ def test_a_model_that_changes_the_state_between_two_blocks_is_refused():
 def test_a_last_state_that_is_neither_the_last_layer_nor_a_norm_of_it_is_refused(place):
     with pytest.raises(UserError, match="check 'final norm' failed"):
         models.dissect(Toy(**{place: lambda states: 2 * states + 1}), IDS, "toy")
+
+
+def test_a_last_state_that_one_module_makes_which_is_no_norm_is_refused():
+    toy = Toy()
+    toy.norm = nn.Tanh()
+    with pytest.raises(UserError, match="check 'final norm' failed"):
+        models.dissect(toy, IDS, "toy")
+
+
+def test_a_model_that_has_no_last_state_is_refused():
+    toy = Toy()
+    toy.forward = lambda **keywords: SimpleNamespace(logits=torch.zeros(1, 4, 20))
+    with pytest.raises(UserError, match=r"check 'forward' failed: .*last_hidden_state"):
+        models.dissect(toy, IDS, "toy")
+
+
+def test_a_model_that_needs_more_than_tokens_is_refused_with_its_own_words():
+    def look(**keywords):
+        raise ValueError("You have to specify pixel_values")
+
+    toy = Toy()
+    toy.forward = look
+    with pytest.raises(UserError, match=r"check 'forward' failed: .*You have to specify pixel_val"):
+        models.dissect(toy, IDS, "toy")
+
+
+def test_a_model_that_reading_changes_is_refused_naming_what_changed():
+    class Fickle(Block):
+        mode = "sparse"
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.mode = "sparse"
+
+        def forward(self, states):
+            self.mode = "full"
+            return super().forward(states)
+
+    with pytest.raises(UserError, match=r"'steady' failed: .*0.mode from 'sparse' to 'full'"):
+        models.dissect(Toy(block=Fickle), IDS, "toy")
+
+
+def test_a_model_of_another_width_than_its_configuration_says_is_refused():
+    toy = Toy()
+    toy.config.hidden_size = 16
+    with pytest.raises(UserError, match=r"check 'width' failed: 4 tokens .* not \(4, 16\)"):
+        models.dissect(toy, IDS, "toy")
+
+
+def test_a_model_whose_tokens_do_not_see_each_other_is_refused():
+    class Alone(Block):
+        def forward(self, states):
+            return states + self.mix(states)
+
+    with pytest.raises(UserError, match="check 'mixing' failed: no token's state depends on anoth"):
+        models.dissect(Toy(block=Alone), IDS, "toy")
+
+
+class Shown(nn.Module):
+    """Show attention of two heads that is causal or not, whatever the states say."""
+
+    later = False
+
+    def forward(self, states):
+        weights = torch.ones(1, 2, *2 * states.shape[1:2])
+        weights = weights if self.later else weights.tril()
+        return states, weights / weights.sum(dim=-1, keepdim=True)
+
+
+class Attending(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attend = Shown()
+
+    def forward(self, states):
+        return super().forward(self.attend(states)[0])
+
+
+def test_heads_are_counted_where_the_configuration_does_not_say_how_many():
+    assert models.dissect(Toy(block=Attending), IDS, "toy").heads == 2
+
+
+def test_other_heads_than_the_configuration_says_are_refused():
+    toy = Toy(block=Attending)
+    toy.config.num_attention_heads = 4
+    with pytest.raises(UserError, match=r"'heads' failed: the blocks show 2 heads, the .* 4"):
+        models.dissect(toy, IDS, "toy")
+
+
+def test_attention_to_later_tokens_is_refused_where_no_state_depends_on_them(monkeypatch):
+    monkeypatch.setattr(Shown, "later", True)
+    with pytest.raises(UserError, match=r"'causal' failed: queries see later keys, .* do not move"):
+        models.dissect(Toy(block=Attending), IDS, "toy")
+
+
+# --- checkpoints of a kind that is not read
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (
+            {"auto_map": {"AutoModel": "modeling.MyModel"}},
+            "check 'code' failed: config.json asks for Python code of its own (auto_map), which "
+            "is never run",
+        ),
+        (
+            {"quantization_config": {"quant_method": "gptq", "bits": 4}},
+            "check 'quantisation' failed: the weights are quantised (quantization_config in "
+            "config.json)",
+        ),
+        (
+            {"model_type": "my_model"},
+            "check 'architecture' failed: transformers has no base model of type 'my_model'",
+        ),
+        (
+            {"is_encoder_decoder": True},
+            "check 'one stack' failed: 'gpt2' is an encoder and a decoder, with two residual "
+            "streams",
+        ),
+    ],
+)
+def test_a_checkpoint_of_another_kind_is_refused_before_it_is_loaded(
+    change, what, tmp_path, refusal, monkeypatch
+):
+    folder = checkpoints.write("gpt2", tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | change))
+    monkeypatch.delattr(transformers.AutoModel, "from_pretrained")
+    assert refusal(folder).what == what
+
+
+def test_a_bias_that_the_model_would_leave_out_is_refused(damaged, refusal):
+    def add(tensors):
+        tensors["layers.0.self_attn.q_proj.bias"] = torch.ones(checkpoints.WIDTH)
+
+    assert refusal(damaged("llama", add)).what == (
+        "the checkpoint has in modules that do not use them 1 tensors, first "
+        "layers.0.self_attn.q_proj.bias"
+    )
+
+
+def test_tensors_of_a_head_and_of_old_checkpoints_are_no_fault(damaged, text):
+    def add(tensors):
+        tensors["lm_head.weight"] = torch.ones(10, checkpoints.WIDTH)
+        tensors["h.0.attn.bias"] = torch.ones(1, 1, 8, 8)
+
+    assert load(damaged("gpt2", add), text).attributes["layers"] == 2
 
 
 def test_a_final_norm_without_parameters_is_followed_too(text, tmp_path, checkpoint):

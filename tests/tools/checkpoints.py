@@ -20,6 +20,7 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"  # before the import: nothing here needs a network
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,8 @@ SHAPE = {
 }
 
 Train = Callable[[list[str]], Tokenizer]
-KINDS: dict[str, tuple[type[Any], dict[str, Any], Train]] = {
+Configure = Callable[..., Any]  # a class of configurations, or a function that makes one
+KINDS: dict[str, tuple[Configure, dict[str, Any], Train]] = {
     "gpt2": (transformers.GPT2Config, SHAPE, _byte_level),
     "llama": (
         transformers.LlamaConfig,
@@ -137,7 +139,16 @@ def _sentence_piece(texts: list[str]) -> Tokenizer:
     return _metaspace(texts, ["<s>", "</s>"])
 
 
-FAMILIES: dict[str, tuple[type[Any], dict[str, Any], Train]] = {
+def _images_too(**text: Any) -> Any:
+    """Configure a model of texts and images, of which a text uses one half."""
+    vision = {"image_size": 8, "patch_size": 4, "hidden_size": 8, "intermediate_size": 8}
+    return transformers.Gemma3Config(
+        text_config=text,
+        vision_config=vision | {"num_attention_heads": 2, "num_hidden_layers": 2},
+    )
+
+
+FAMILIES: dict[str, tuple[Configure, dict[str, Any], Train]] = {
     **KINDS,
     "gptj": (transformers.GPTJConfig, SHAPE | {"rotary_dim": 4}, _byte_level),
     "gpt_neox": (transformers.GPTNeoXConfig, SHAPE | WIDER, _byte_level),
@@ -169,6 +180,19 @@ FAMILIES: dict[str, tuple[type[Any], dict[str, Any], Train]] = {
         SHAPE | GROUPED | {"sliding_window": WINDOW, "attn_logit_softcapping": 2.0},
         _sentence_piece,
     ),
+    "gemma3": (_images_too, SHAPE | GROUPED | {"sliding_window": WINDOW}, _sentence_piece),
+    "gemma3_text (bidirectional)": (
+        transformers.Gemma3TextConfig,
+        SHAPE | GROUPED | {"sliding_window": 2 * WINDOW, "use_bidirectional_attention": True},
+        _sentence_piece,
+    ),
+    "gpt_oss": (
+        transformers.GptOssConfig,
+        SHAPE | GROUPED | {"num_local_experts": 4, "num_experts_per_tok": 2},
+        _byte_level,
+    ),
+    "gpt_bigcode": (transformers.GPTBigCodeConfig, SHAPE, _byte_level),
+    "openai-gpt": (transformers.OpenAIGPTConfig, SHAPE, _byte_level),
     "mistral": (
         transformers.MistralConfig,
         SHAPE | GROUPED | {"sliding_window": WINDOW},
@@ -197,6 +221,13 @@ FAMILIES: dict[str, tuple[type[Any], dict[str, Any], Train]] = {
         SHAPE | WIDER | {"max_position_embeddings": POSITIONS + 2, "pad_token_id": 1},
         _sentence_piece,
     ),
+    "xlm-roberta": (
+        transformers.XLMRobertaConfig,
+        SHAPE | WIDER | {"max_position_embeddings": POSITIONS + 2, "pad_token_id": 1},
+        _sentence_piece,
+    ),
+    "fnet": (transformers.FNetConfig, SHAPE | WIDER, _sentence_piece),
+    "convbert": (transformers.ConvBertConfig, SHAPE | WIDER, _word_piece),
     "distilbert": (
         transformers.DistilBertConfig,
         SHAPE | {"hidden_dim": 2 * WIDTH},
@@ -272,12 +303,17 @@ def _fill(model: Any, seed: int) -> None:
             parameter.copy_(torch.from_numpy(drawn + np.float32(gain)))
 
 
+@cache
+def _trained(train: Train) -> Tokenizer:
+    texts = {path.name: path.read_text(encoding="utf-8") for path in PROMPTS.glob("*.txt")}
+    letters = sorted(set("".join("".join(texts.values()).split())))
+    return train([*(texts[name] for name in TRAINED_ON), " ".join(letters)])
+
+
 def build(kind: str, *, seed: int = 0, layers: int = 2, **config: Any) -> tuple[Any, Any]:
     """Make a model in memory, with eager attention, and its tokenizer; arguments as of `write`."""
     make_config, shape, train = FAMILIES[kind]
-    texts = {path.name: path.read_text(encoding="utf-8") for path in PROMPTS.glob("*.txt")}
-    letters = sorted(set("".join("".join(texts.values()).split())))
-    tokenizer = train([*(texts[name] for name in TRAINED_ON), " ".join(letters)])
+    tokenizer = _trained(train)
     shape = shape | {"vocab_size": tokenizer.get_vocab_size(), "num_hidden_layers": layers}
     model = transformers.AutoModel.from_config(
         make_config(**shape | config), dtype=torch.float32, attn_implementation="eager"
