@@ -167,7 +167,7 @@ class Toy(nn.Module):
         self.norm = nn.LayerNorm(8)
         self.between, self.before, self.after = between, before, after
 
-    def forward(self, input_ids, attention_mask, use_cache, output_attentions=False):
+    def forward(self, input_ids, attention_mask, use_cache=False, output_attentions=False):
         states = self.blocks[0](self.embed(input_ids))
         states = self.blocks[1](self.between(states))
         return SimpleNamespace(last_hidden_state=self.after(self.norm(self.before(states))))
@@ -180,6 +180,26 @@ def test_a_model_that_hands_its_stream_from_block_to_block_is_accepted():
     toy = Toy()
     expected = models.Anatomy(tuple(toy.blocks), toy.norm, True, width=8, heads=None, asked=True)
     assert models.dissect(toy, IDS, "toy") == expected
+
+
+def test_a_list_that_is_called_once_a_layer_but_hands_nothing_on_is_not_taken_for_the_blocks():
+    class Adapted(Toy):
+        """Two adapters stand before the blocks; both are fed with the embedding."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            blocks = self.blocks
+            del self.blocks
+            self.adapters = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
+            self.blocks = blocks  # after the adapters
+
+        def forward(self, input_ids, **keywords):
+            for adapter in self.adapters:
+                adapter(self.embed(input_ids))
+            return super().forward(input_ids, **keywords)
+
+    toy = Adapted()
+    assert models.dissect(toy, IDS, "toy").blocks == tuple(toy.blocks)
 
 
 def test_a_model_without_a_module_list_called_once_a_layer_is_refused():

@@ -152,8 +152,8 @@ def test_a_package_that_is_not_pinned_is_refused(scripts):
 FLOORS = [
     "sphere energy spectrum similarity clusters laplacian partitions pieces populations masks "
     "routing received leaders plateaus projections tracking theory statistics",
-    "store tables arrays prompts sources models baselines weight_cache weight_sets dequantised "
-    "config hashes catalogue text_view",
+    "store tables arrays prompts sources checks models baselines weight_cache weight_sets "
+    "dequantised config hashes catalogue text_view",
     "extraction particles",
     "drawing claims audit",
 ]
