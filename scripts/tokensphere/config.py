@@ -17,6 +17,8 @@ from tokensphere import prompts
 from tokensphere.harness.errors import UserError
 
 SCHEMES = ("norm_matched", "orthogonal")
+# Schemes that need no trained weights, only their shapes.
+FROM_SHAPES = ("orthogonal", "gaussian")
 WEIGHTS = re.compile(rf"trained|(?:{'|'.join(SCHEMES)})\.(?:0|[1-9]\d*)")
 
 Config = dict[str, Any]
@@ -185,6 +187,12 @@ def _check_weights(config: Config, where: str) -> None:
                     f"{where}: models.{name}.weights",
                     f"{weights!r} is no weight set (trained, or SCHEME.SEED)",
                     hint,
+                )
+            if "architecture" in model["source"] and weights.partition(".")[0] not in FROM_SHAPES:
+                raise UserError(
+                    f"{where}: models.{name}.weights",
+                    f"{weights!r} needs trained weights, and an architecture has none",
+                    f"use {' or '.join(f'{scheme}.0' for scheme in FROM_SHAPES)}",
                 )
 
 

@@ -179,6 +179,7 @@ def test_defaults_are_filled_in_all_the_way_down(mine, schema):
         "max_tokens": 512,
         "keep_attention": True,
         "cache": "results/cache",
+        "local_models": "",
         "models": {"bert": {"source": {"local": "bert"}, "weights": ["trained"]}},
         "prompts": {"fox": {"file": "fox.txt", "control": False}},
         "roles": {"focus": "bert", "second": "bert"},
@@ -233,8 +234,8 @@ BERT = ("models", "bert")
         (
             ("zebra",),
             "my.yaml",
-            "known here: cache, device, extraction_threads, figures, keep_attention, max_tokens, "
-            "metrics, models, prompts, roles",
+            "known here: cache, device, extraction_threads, figures, keep_attention, local_models, "
+            "max_tokens, metrics, models, prompts, roles",
         ),
         ((*BERT, "weight"), "my.yaml: models.bert", "did you mean 'weights'?"),
         (("prompts", "fox", "contol"), "my.yaml: prompts.fox", "did you mean 'control'?"),
@@ -252,7 +253,12 @@ def test_an_unknown_key_is_named_at_every_level(mine, refusal, path, where, hint
 @pytest.mark.parametrize(
     "source, where, what, hint",
     [
-        ({"hub": "gpt2"}, "", "unknown key 'hub'", "known here: gguf, local, package, path"),
+        ({"hubb": "gpt2"}, "", "unknown key 'hubb'", "did you mean 'hub'?"),
+        ({"hub": "gpt2", "revision": "main"}, ".revision", "'main' is not a legal value",
+         "The commit, 40 hexadecimal digits. Default, the one that download_models pinned in "
+         "config/revisions.lock.yaml."),
+        ({"architecture": "gpt2"}, "", "the key 'config' is missing",
+         "What differs from the family's default configuration; transformers knows the keys."),
         ({"locl": "x"}, "", "unknown key 'locl'", "did you mean 'local'?"),
         ({"pakage": "x", "path": "y"}, "", "unknown key 'pakage'", "did you mean 'package'?"),
         ({"package": "x"}, "", "the key 'path' is missing", "Folder within the package."),

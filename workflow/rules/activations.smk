@@ -32,6 +32,33 @@ rule prompt:
         "../../scripts/prompt.py"
 
 
+localrules:
+    download_models,
+
+
+rule download_models:
+    input:
+        code=code("download_models.py"),
+    log:
+        "results/logs/download_models.log",
+    conda:
+        "../../envs/extract.yaml"
+    params:
+        versions=versions("download_models.py"),
+        # Depending on `input` keeps it out of rerun triggers, as below.
+        where=lambda wildcards, input: {
+            "models": {
+                name: dict(model["source"])
+                for name, model in CONFIG["models"].items()
+                if "hub" in model["source"]
+            },
+        },
+    message:
+        "Download the models of the Hugging Face hub, and pin their revisions"
+    script:
+        "../../scripts/download_models.py"
+
+
 rule extract:
     input:
         text="results/prompts/{prompt}.txt",
@@ -54,7 +81,7 @@ rule extract:
         runtime=60,
     params:
         what="residual",
-        source=lambda wildcards: CHECKPOINTS[wildcards.model]["source"],
+        source=lambda wildcards: CHECKPOINTS[wildcards.model][1].identity,
         settings={
             "device": CONFIG["device"],
             "threads": CONFIG["extraction_threads"],
@@ -63,7 +90,7 @@ rule extract:
         versions=versions("extract.py"),
         # Depending on `input` keeps it out of rerun triggers: a moved folder is the same source.
         where=lambda wildcards, input: {
-            "source": dict(CONFIG["models"][wildcards.model]["source"]),
+            "source": CHECKPOINTS[wildcards.model][0],
             "cache": CONFIG["cache"],
         },
     message:
