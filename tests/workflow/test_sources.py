@@ -34,6 +34,11 @@ def from_hub(fresh, tmp_path):
     return other
 
 
+def said(run):
+    """Return what a run said, in one line."""
+    return " ".join(run.stdout.split())
+
+
 def contents(workspace):
     with store.Activations(workspace.folder / STORE) as activations:
         return [vectors.tobytes() for _, _, vectors in activations.states()]
@@ -45,7 +50,7 @@ def test_a_hub_model_is_pinned_downloaded_and_run_without_a_network(
     cache = {"HF_HOME": str(tmp_path / "cache")}
     refused = from_hub.run("-n", STORE, **cache, **offline)
     assert refused.returncode == 1
-    assert "no revision of zoo/tiny is pinned" in refused.stdout
+    assert "no revision of zoo/tiny is pinned" in said(refused)
     with hub.serve("zoo/tiny", from_hub.folder / "checkpoints/tiny") as (address, asked):
         # What is no part of a checkpoint is left where it is.
         (from_hub.folder / "checkpoints/tiny/pytorch_model.bin").write_bytes(b"a pickle")
@@ -66,7 +71,7 @@ def test_a_hub_model_is_pinned_downloaded_and_run_without_a_network(
         lock.unlink()
         failed = from_hub.run("download_models", HF_ENDPOINT=address, **cache)
     assert failed.returncode == 1
-    assert "models.tiny.source: zoo/tiny cannot be downloaded" in failed.stdout
+    assert "models.tiny.source: zoo/tiny cannot be downloaded" in said(failed)
     assert not lock.exists()
 
 
@@ -95,4 +100,4 @@ def test_an_architecture_runs_without_a_network(fresh, offline, tmp_path):
     config["models"]["shape"]["weights"] = ["trained"]
     other.config = config
     refused = other.run("-n", made)
-    assert "models.shape.weights: 'trained' needs trained weights" in refused.stdout
+    assert "models.shape.weights: 'trained' needs trained weights" in said(refused)

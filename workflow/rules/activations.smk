@@ -1,6 +1,7 @@
 # From prompts and checkpoints to stores.
 #
 # Reads: the prompt files and checkpoint folders of the configuration.
+#        The Hugging Face hub, by download_models alone.
 # Makes: results/prompts/{prompt}.txt
 #        results/activations/{model}/{weights}/{prompt}.zarr.zip
 #        results/attention/{model}/{weights}/{prompt}.zarr.zip
@@ -75,9 +76,7 @@ rule extract:
     resources:
         gpu=0 if CONFIG["device"] == "cpu" else 1,
         # The weights in float32 twice (while a random set is drawn), and torch itself.
-        mem_mb=lambda wildcards: (
-            1500 + 2 * sources.weights_mb(CHECKPOINTS[wildcards.model]["folder"])
-        ),
+        mem_mb=lambda wildcards: 1500 + 2 * CHECKPOINTS[wildcards.model][1].mb,
         runtime=60,
     params:
         what="residual",
