@@ -54,6 +54,7 @@ def check(config: Mapping[str, Any], schema: Path, figures: Iterable[str], where
         raise _explain(error, rules, where)
     complete: Config = _with_defaults(deepcopy(dict(config)), rules, rules)
     _check_weights(complete, where)
+    _check_cuts(complete, where)
     _check_references(complete, list(figures), where)
     for name, prompt in complete["prompts"].items():
         prompts.load(prompt, f"{where}: prompts.{name}")
@@ -194,6 +195,19 @@ def _check_weights(config: Config, where: str) -> None:
                     f"{weights!r} needs trained weights, and an architecture has none",
                     f"use {' or '.join(f'{scheme}.0' for scheme in FROM_SHAPES)}",
                 )
+
+
+def _check_cuts(config: Config, where: str) -> None:
+    for name, model in config["models"].items():
+        place = f"{where}: models.{name}.cut"
+        if "cut" in model and "iterations" not in model:
+            raise UserError(place, "a cut needs iterations", "set iterations to the largest cut")
+        if model.get("cut", 0) > model.get("iterations", 0):
+            raise UserError(
+                place,
+                f"the cut {model['cut']} lies beyond the {model['iterations']} iterations",
+                f"set iterations to {model['cut']} or more",
+            )
 
 
 def _check_references(config: Config, figures: list[str], where: str) -> None:

@@ -41,6 +41,8 @@ BIDIRECTIONAL = re.compile(
 )
 # Causal families whose names hold the name of one of those.
 CAUSAL = re.compile(r"^ernie4_5|-decoder$")
+# What configurations call the number of layers.
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 # Which commit of each hub repository is meant; `download_models` writes it.
 REVISIONS = Path("config/revisions.lock.yaml")
@@ -62,12 +64,18 @@ class Checkpoint:
         Whether its attention is causal, as far as its configuration tells.
     mb : int
         The size of its weights in float32, in MB.
+    layers : int
+        How many layers its configuration has; 0 where that is unknown before it runs (GGUF).
+    shared : bool
+        Whether all layers are one block, which can run more or less often than in training.
     """
 
     folder: Path | None
     identity: str
     causal: bool
     mb: int
+    layers: int = 0
+    shared: bool = False
 
 
 def resolve(source: Source, model: str, local_models: str, where: str) -> dict[str, Any]:
@@ -121,7 +129,7 @@ def revisions() -> dict[str, str]:
     return pinned
 
 
-def look_up(source: Source, where: str, cache: hashes.Cache) -> Checkpoint:
+def look_up(source: Source, where: str, cache: hashes.Cache, iterations: int = 0) -> Checkpoint:
     """Find a model's checkpoint and what the workflow's plan depends on.
 
     Parameters
@@ -132,11 +140,13 @@ def look_up(source: Source, where: str, cache: hashes.Cache) -> Checkpoint:
         How errors call the model.
     cache : hashes.Cache
         Hashes of files that did not change since they were last read.
+    iterations : int
+        How often the block of a model with shared weights is to run; 0, as in training.
 
     Raises
     ------
     UserError
-        As `locate` does.
+        As `locate` does; if there are iterations of a model whose layers have weights of their own.
     """
     if "architecture" in source:
         config = {"model_type": source["architecture"], **source["config"]}
@@ -145,12 +155,31 @@ def look_up(source: Source, where: str, cache: hashes.Cache) -> Checkpoint:
             raise _no_tokenizer(Path(source["tokenizer"]), where)
         tokenizer = {path.name: cache.of_file(path) for path in files}
         identity = "sha256:" + hashes.of_value({"config": config, "tokenizer": tokenizer})
-        return Checkpoint(None, identity, _is_causal(config), _shape_mb(config))
-    folder = locate(source, where)
-    pinned = f"{source['hub']}@{source['revision']}" if "hub" in source else ""
-    return Checkpoint(
-        folder, pinned or identify(folder, cache), is_causal(folder), weights_mb(folder)
+        folder, mb = None, _shape_mb(config)
+    else:
+        folder = locate(source, where)
+        pinned = f"{source['hub']}@{source['revision']}" if "hub" in source else ""
+        identity, mb = pinned or identify(folder, cache), weights_mb(folder)
+        config = configuration(folder)
+    shared = config.get("num_hidden_groups") == 1 or (
+        config.get("model_type") == "albert" and "num_hidden_groups" not in config
     )
+    if iterations and not shared:
+        raise UserError(
+            where,
+            "iterations are set, but the layers of this model have weights of their own",
+            "leave `iterations` and `cut` to models that share one block (ALBERT)",
+        )
+    layers = int(next((config[name] for name in LAYERS if name in config), 0))
+    return Checkpoint(folder, identity, _is_causal(config), mb, layers, shared)
+
+
+def configuration(folder: Path) -> dict[str, Any]:
+    """Read the configuration of a checkpoint; of a GGUF file the family alone."""
+    if folder.suffix == GGUF:
+        return {"model_type": _gguf_architecture(folder)}
+    found: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    return found
 
 
 def locate(source: Source, where: str) -> Path:
@@ -281,9 +310,7 @@ def is_causal(folder: Path) -> bool:
 
     Only the plan of figures uses it; extraction measures it, and a store carries what it found.
     """
-    if folder.suffix == GGUF:
-        return _is_causal({"model_type": _gguf_architecture(folder)})
-    return _is_causal(json.loads((folder / CONFIG).read_text(encoding="utf-8")))
+    return _is_causal(configuration(folder))
 
 
 def _is_causal(configuration: Mapping[str, Any]) -> bool:
@@ -377,6 +404,6 @@ def _shape_mb(config: Mapping[str, Any]) -> int:
         return int(next((config[name] for name in names if name in config), default))
 
     width = number("hidden_size", "n_embd", "d_model", default=768)
-    layers = number("num_hidden_layers", "n_layer", "num_layers", default=12)
+    layers = number(*LAYERS, default=12)
     words = number("vocab_size", default=50_000)
     return 4 * (12 * layers * width**2 + words * width) // 10**6

@@ -447,3 +447,45 @@ def test_a_long_value_is_shortened(refusal):
 
 def test_the_colour_hint_says_the_form(refusal):
     assert "#rrggbb" in refusal((*BERT, "colour"), "blue")[2]
+
+
+# --- iterations and cuts
+
+
+@pytest.mark.parametrize("cut", [{}, {"cut": 12}, {"cut": 48}])
+def test_a_cut_lies_within_the_iterations(mine, schema, cut):
+    mine["models"]["bert"] |= {"iterations": 48} | cut
+    found = config.check(mine, schema, FIGURES, "my.yaml")["models"]["bert"]
+    assert {key: found[key] for key in ("iterations", "cut") if key in found} == (
+        {"iterations": 48} | cut
+    )
+
+
+@pytest.mark.parametrize(
+    "given, what, hint",
+    [
+        ({"cut": 12}, "a cut needs iterations", "set iterations to the largest cut"),
+        (
+            {"iterations": 12, "cut": 24},
+            "the cut 24 lies beyond the 12 iterations",
+            "set iterations to 24 or more",
+        ),
+    ],
+)
+def test_a_cut_beyond_what_is_run_is_refused(mine, schema, given, what, hint):
+    mine["models"]["bert"] |= given
+    with pytest.raises(UserError) as caught:
+        config.check(mine, schema, FIGURES, "my.yaml")
+    error = caught.value
+    assert (error.where, error.what, error.hint) == ("my.yaml: models.bert.cut", what, hint)
+
+
+@pytest.mark.parametrize("weights", ["trained", "norm_matched.0"])
+def test_an_architecture_has_no_weights_that_need_trained_ones(mine, schema, weights):
+    source = {"architecture": "albert", "config": {}}
+    mine["models"]["bert"] |= {"source": source, "weights": [weights]}
+    with pytest.raises(UserError) as caught:
+        config.check(mine, schema, FIGURES, "my.yaml")
+    assert caught.value.what == f"{weights!r} needs trained weights, and an architecture has none"
+    mine["models"]["bert"]["weights"] = ["orthogonal.0"]
+    config.check(mine, schema, FIGURES, "my.yaml")

@@ -456,3 +456,35 @@ def test_the_size_of_an_architecture_is_estimated(tmp_path):
     found = look_up({"architecture": "gpt2", "config": gpt2}, tmp_path)
     assert found.mb == pytest.approx(4 * 124.4, rel=0.02)
     assert look_up({"architecture": "gpt2", "config": {}}, tmp_path).mb > 400
+
+
+# --- iterations
+
+
+@pytest.mark.parametrize("groups", [{}, {"num_hidden_groups": 1}])
+def test_a_model_that_shares_its_block_may_iterate_it(folder, tmp_path, groups):
+    (folder / "config.json").write_text(
+        json.dumps({"model_type": "albert", "num_hidden_layers": 12} | groups)
+    )
+    found = sources.look_up(
+        {"local": str(folder)}, "here", hashes.Cache(tmp_path / "hashes.json"), iterations=48
+    )
+    assert (found.layers, found.shared) == (12, True)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "bert", "num_hidden_layers": 12},
+        {"model_type": "gpt2", "n_layer": 12},
+        {"model_type": "albert", "num_hidden_layers": 12, "num_hidden_groups": 2},
+    ],
+)
+def test_layers_with_weights_of_their_own_are_not_iterated(folder, tmp_path, config):
+    (folder / "config.json").write_text(json.dumps(config))
+    cache = hashes.Cache(tmp_path / "hashes.json")
+    found = sources.look_up({"local": str(folder)}, "here", cache)
+    assert (found.layers, found.shared) == (12, False)
+    with pytest.raises(UserError, match="iterations are set") as caught:
+        sources.look_up({"local": str(folder)}, "here", cache, iterations=24)
+    assert "cut" in caught.value.hint

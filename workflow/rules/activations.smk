@@ -81,10 +81,11 @@ rule extract:
     params:
         what="residual",
         source=lambda wildcards: CHECKPOINTS[wildcards.model][1].identity,
-        settings={
+        settings=lambda wildcards: {
             "device": CONFIG["device"],
             "threads": CONFIG["extraction_threads"],
             "max_tokens": CONFIG["max_tokens"],
+            "iterations": CONFIG["models"][wildcards.model].get("iterations", 0),
         },
         versions=versions("extract.py"),
         # Depending on `input` keeps it out of rerun triggers: a moved folder is the same source.

@@ -59,7 +59,8 @@ def checkpoints(config, where):
         place = f"{where}: models.{name}.source"
         try:
             source = sources.resolve(model["source"], name, config["local_models"], place)
-            found[name] = source, sources.look_up(source, place, cache)
+            iterations = model.get("iterations", 0)
+            found[name] = source, sources.look_up(source, place, cache, iterations)
         except UserError:
             if "hub" not in model["source"] or "download_models" not in sys.argv:
                 raise
@@ -88,6 +89,7 @@ FIGURES, SKIPPED = catalogue.chosen(
     METRICS,
     CONFIG,
     causal={model: found.causal for model, (_, found) in CHECKPOINTS.items()},
+    layers={model: found.layers for model, (_, found) in CHECKPOINTS.items()},
 )
 for sentence in SKIPPED:
     logger.warning(sentence)
