@@ -21,7 +21,13 @@ with job(snakemake) as run:
         one["model"]: one["weights_are"] for one in figure["runs"] if one["weights"] == "trained"
     }
     data = curves.assemble(
-        {name: [tables.read(path) for path in run.input[name]] for name in figure["tables"]},
+        {
+            name: [
+                readings.read(path, about)
+                for path, about in zip(run.input[name], figure["runs"], strict=True)
+            ]
+            for name in figure["tables"]
+        },
         figure["runs"],
         options["panels"],
         prompt=figure["prompt"],
@@ -42,6 +48,11 @@ with job(snakemake) as run:
             },
             band_opacity=options["band_opacity"],
             along="layer" if states else "block",
+            trained_depths={
+                one["model"]: one["trained_layers"] / one["cut"]
+                for one in figure["runs"]
+                if "cut" in one
+            },
         ),
         keys=curves.KEYS,
         empty=curves.EMPTY,

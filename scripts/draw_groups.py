@@ -6,7 +6,6 @@ with job(snakemake) as run:
     from functools import partial
     from pathlib import Path
 
-    from tokensphere import tables
     from tokensphere.drawing import groups, readings
 
     figure = run.params.figure
@@ -14,7 +13,7 @@ with job(snakemake) as run:
     # The counterpart's tables come as the figure's own do: one of each, in their order.
     own = [path for name in figure["tables"] for path in run.input[name]]
     data, *counterpart = (
-        groups.assemble(*(tables.read(path) for path in paths))
+        groups.assemble(*(readings.read(path, about) for path in paths))
         for paths in (own, *([run.input.matches] if run.input.matches else []))
     )
     readings.write(

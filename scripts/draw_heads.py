@@ -8,7 +8,6 @@ with job(snakemake) as run:
 
     import pandas as pd
 
-    from tokensphere import tables
     from tokensphere.drawing import heads, readings
 
     figure = run.params.figure
@@ -18,7 +17,9 @@ with job(snakemake) as run:
     ):
         weights = "trained" if about["weights"] == "trained" else "random"
         names[weights] = f"{about['label']}, {about['weights_are']}, prompt {about['prompt']}"
-        parts.append(heads.assemble(*(tables.read(path) for path in paths), weights=weights))
+        parts.append(
+            heads.assemble(*(readings.read(path, about) for path in paths), weights=weights)
+        )
     readings.write(
         run.output,
         pd.concat(parts, ignore_index=True),

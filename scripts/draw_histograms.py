@@ -6,14 +6,13 @@ with job(snakemake) as run:
     from functools import partial
     from pathlib import Path
 
-    from tokensphere import tables
     from tokensphere.drawing import histograms, readings
 
     figure = run.params.figure
     options = figure["options"]
     (about,) = figure["runs"]
     data, *counterpart = (
-        histograms.assemble(tables.read(path), options["panels"])
+        histograms.assemble(readings.read(path, about), options["panels"])
         for path in [*run.input.inner_product_histogram, *run.input.matches]
     )
     axis = histograms.density_axis([data, *counterpart], options["hidden"])

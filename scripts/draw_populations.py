@@ -6,14 +6,13 @@ with job(snakemake) as run:
     from functools import partial
     from pathlib import Path
 
-    from tokensphere import tables
     from tokensphere.drawing import populations, readings
 
     figure = run.params.figure
     (about,) = figure["runs"]
     # The counterpart's tables come as the figure's own do: one of each, in their order.
     data, *counterpart = (
-        populations.assemble(tables.read(pairs), tables.read(energies))
+        populations.assemble(readings.read(pairs, about), readings.read(energies, about))
         for pairs, energies in (
             (*run.input.pair_populations, *run.input.energy),
             *([run.input.matches] if run.input.matches else []),

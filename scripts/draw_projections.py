@@ -26,7 +26,14 @@ with job(snakemake) as run:
         )
         parts.append(
             projections.assemble(
-                arrays.read(embeddings), tables.read_labels(labels), tables.read(tracks), **place
+                arrays.read(embeddings),
+                {
+                    (layer, state): found
+                    for (layer, state), found in tables.read_labels(labels).items()
+                    if layer <= about.get("cut", layer)
+                },
+                readings.read(tracks, about),
+                **place,
             )
         )
     data = pd.concat(parts, ignore_index=True)

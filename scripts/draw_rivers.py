@@ -8,7 +8,6 @@ with job(snakemake) as run:
 
     import pandas as pd
 
-    from tokensphere import tables
     from tokensphere.drawing import readings, rivers
 
     figure = run.params.figure
@@ -16,7 +15,10 @@ with job(snakemake) as run:
     for about, *paths in zip(
         figure["runs"], *(run.input[name] for name in figure["tables"]), strict=True
     ):
-        read = {name: tables.read(path) for name, path in zip(figure["tables"], paths, strict=True)}
+        read = {
+            name: readings.read(path, about)
+            for name, path in zip(figure["tables"], paths, strict=True)
+        }
         weights = "trained" if about["weights"] == "trained" else "random"
         names[weights] = f"{about['label']}, {about['weights_are']}, prompt {about['prompt']}"
         parts.append(

@@ -5,10 +5,10 @@ from tokensphere.harness.job import job
 with job(snakemake) as run:
     from tokensphere import arrays, projections, sphere, store
 
-    constants = run.params.constants
+    constants, cut = run.params.constants, run.params.cut
     run.seeds["projections"] = constants["projection_seed"]
     with store.Activations(run.input.store) as activations:
-        states = projections.drawn_layers(activations.layers)
+        states = projections.drawn_layers(cut or activations.layers)
         if activations.has_final_norm:
             states.append("final_norm")
         found = {}

@@ -11,7 +11,8 @@ with job(snakemake) as run:
         classes = pieces.classes(tokens, special, activations.attributes["piece_markers"])
         if not special[0]:
             classes[0] = pieces.FIRST
-        residual = [(layer, "residual") for layer in range(activations.layers + 1)]
+        last = run.params.cut or activations.layers
+        residual = [(layer, "residual") for layer in range(last + 1)]
         # As published, the final norm stands in the place of the last layer.
         published = residual
         if activations.has_final_norm:

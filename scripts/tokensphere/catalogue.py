@@ -98,6 +98,7 @@ def chosen(
     metrics: Mapping[str, Any],
     config: Mapping[str, Any],
     causal: Mapping[str, bool],
+    layers: Mapping[str, int],
 ) -> tuple[list[Figure], list[str]]:
     """Choose the figures that a configuration asks for and has the runs for.
 
@@ -111,6 +112,8 @@ def chosen(
         As `config.check` returns it.
     causal : mapping
         Model -> whether its attention is causal.
+    layers : mapping
+        Model -> how many layers it was trained with.
 
     Returns
     -------
@@ -127,7 +130,7 @@ def chosen(
         if lacking:
             skipped.append(f"{name} is skipped: {lacking}")
         else:
-            figures.append(_figure(name, entry, metrics, config))
+            figures.append(_figure(name, entry, metrics, config, layers))
     return figures, skipped
 
 
@@ -160,7 +163,11 @@ def _lacking(
 
 
 def _figure(
-    name: str, entry: dict[str, Any], metrics: Mapping[str, Any], config: Mapping[str, Any]
+    name: str,
+    entry: dict[str, Any],
+    metrics: Mapping[str, Any],
+    config: Mapping[str, Any],
+    layers: Mapping[str, int],
 ) -> Figure:
     prompts = list(config["prompts"])
     if entry["prompts"] == "one":
@@ -188,7 +195,7 @@ def _figure(
             or drawn_from & {*taker["writes"].values(), *taker.get("arrays", {}).values()}
             for key, value in constants(config, taker).items()
         },
-        "runs": [_legend(run, config) for run in drawn],
+        "runs": [_legend(run, config, layers) for run in drawn],
         "prompt": config["figures"]["prompt"],
         "baseline": config["figures"]["baseline"],
         "controls": [prompt for prompt in prompts if config["prompts"][prompt]["control"]],
@@ -196,8 +203,8 @@ def _figure(
     return Figure(name, entry, drawn, select(entry.get("matches", [])), params)
 
 
-def _legend(run: Run, config: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a figure says about a run, and its model's colour."""
+def _legend(run: Run, config: Mapping[str, Any], layers: Mapping[str, int]) -> dict[str, Any]:
+    """Return what a figure says about a run, its model's colour, and where it is cut."""
     entry = config["models"][run.model]
     position = list(config["models"]).index(run.model)
     return {
@@ -207,7 +214,18 @@ def _legend(run: Run, config: Mapping[str, Any]) -> dict[str, str]:
         "label": label(run.model, config),
         "weights_are": weights_are(run, config),
         "colour": entry.get("colour", COLOURS[position % len(COLOURS)]),
+        **(
+            {"cut": cut(run.model, config), "trained_layers": layers[run.model]}
+            if "iterations" in entry
+            else {}
+        ),
     }
+
+
+def cut(model: str, config: Mapping[str, Any]) -> int:
+    """Return the layer at which figures cut a model whose block is iterated; 0 for any other."""
+    entry = config["models"][model]
+    return int(entry.get("cut", entry.get("iterations", 0)))
 
 
 def label(model: str, config: Mapping[str, Any]) -> str:

@@ -17,6 +17,8 @@ from tokensphere import prompts
 from tokensphere.harness.errors import UserError
 
 SCHEMES = ("norm_matched", "orthogonal")
+# Schemes that need no trained weights, only their shapes.
+FROM_SHAPES = ("orthogonal", "gaussian")
 WEIGHTS = re.compile(rf"trained|(?:{'|'.join(SCHEMES)})\.(?:0|[1-9]\d*)")
 
 Config = dict[str, Any]
@@ -52,6 +54,7 @@ def check(config: Mapping[str, Any], schema: Path, figures: Iterable[str], where
         raise _explain(error, rules, where)
     complete: Config = _with_defaults(deepcopy(dict(config)), rules, rules)
     _check_weights(complete, where)
+    _check_cuts(complete, where)
     _check_references(complete, list(figures), where)
     for name, prompt in complete["prompts"].items():
         prompts.load(prompt, f"{where}: prompts.{name}")
@@ -186,6 +189,25 @@ def _check_weights(config: Config, where: str) -> None:
                     f"{weights!r} is no weight set (trained, or SCHEME.SEED)",
                     hint,
                 )
+            if "architecture" in model["source"] and weights.partition(".")[0] not in FROM_SHAPES:
+                raise UserError(
+                    f"{where}: models.{name}.weights",
+                    f"{weights!r} needs trained weights, and an architecture has none",
+                    f"use {' or '.join(f'{scheme}.0' for scheme in FROM_SHAPES)}",
+                )
+
+
+def _check_cuts(config: Config, where: str) -> None:
+    for name, model in config["models"].items():
+        place = f"{where}: models.{name}.cut"
+        if "cut" in model and "iterations" not in model:
+            raise UserError(place, "a cut needs iterations", "set iterations to the largest cut")
+        if model.get("cut", 0) > model.get("iterations", 0):
+            raise UserError(
+                place,
+                f"the cut {model['cut']} lies beyond the {model['iterations']} iterations",
+                f"set iterations to {model['cut']} or more",
+            )
 
 
 def _check_references(config: Config, figures: list[str], where: str) -> None:

@@ -57,6 +57,7 @@ def load(
     max_tokens: int,
     describe: Mapping[str, Any],
     where: str,
+    iterations: int = 0,
 ) -> Run:
     """Load the model of one run, find its parts, and cut its prompt into tokens.
 
@@ -76,6 +77,8 @@ def load(
         Further attributes of the store: what the model, weights, prompt and files are.
     where : str
         How errors call the run.
+    iterations : int
+        How often the block of a model with shared weights runs; 0, as its configuration says.
 
     Raises
     ------
@@ -85,7 +88,7 @@ def load(
     torch.set_num_threads(threads)
     device = models.resolve_device(device)
     _compute_exactly()
-    model = models.load(folder, device, where)
+    model = models.load(folder, device, where, iterations)
     tokenizer = models.load_tokenizer(folder)
     tokens = prompts.tokenize(tokenizer, text, max_tokens, where)
     anatomy = models.dissect(model, tokens.ids, where)

@@ -88,7 +88,7 @@ def load_tokenizer(folder: Path) -> transformers.PreTrainedTokenizerBase:
     )
 
 
-def load(folder: Path, device: str, where: str) -> Any:
+def load(folder: Path, device: str, where: str, iterations: int = 0) -> Any:
     """Load the base model of a checkpoint folder in float32 with eager attention.
 
     Parameters
@@ -99,6 +99,8 @@ def load(folder: Path, device: str, where: str) -> Any:
         A torch device.
     where : str
         How errors call the model.
+    iterations : int
+        How often the block of a model with shared weights runs; 0, as its configuration says.
 
     Returns
     -------
@@ -123,6 +125,7 @@ def load(folder: Path, device: str, where: str) -> Any:
         trust_remote_code=False,
         output_loading_info=True,
         ignore_mismatched_sizes=True,  # they are refused below, by name
+        **({"num_hidden_layers": iterations} if iterations else {}),
     )
     missing = sorted(key for key in loading["missing_keys"] if not key.startswith(HEADS))
     mismatched = sorted(str(entry[0]) for entry in loading["mismatched_keys"])

@@ -10,7 +10,12 @@ import importlib.util
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
+from huggingface_hub import constants
 
 from tokensphere import hashes
 from tokensphere.harness.errors import UserError
@@ -36,18 +41,157 @@ BIDIRECTIONAL = re.compile(
 )
 # Causal families whose names hold the name of one of those.
 CAUSAL = re.compile(r"^ernie4_5|-decoder$")
+# What configurations call the number of layers.
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+# Which commit of each hub repository is meant; `download_models` writes it.
+REVISIONS = Path("config/revisions.lock.yaml")
+
+Source = Mapping[str, Any]
 
 
-def locate(source: Mapping[str, str], where: str) -> Path:
+@dataclass(frozen=True)
+class Checkpoint:
+    """What is known of a model before any job runs.
+
+    Attributes
+    ----------
+    folder : Path or None
+        The folder, or GGUF file, that `locate` finds; None where an architecture has none.
+    identity : str
+        Changes if and only if what the files hold does (`identify`).
+    causal : bool
+        Whether its attention is causal, as far as its configuration tells.
+    mb : int
+        The size of its weights in float32, in MB.
+    layers : int
+        How many layers its configuration has; 0 where that is unknown before it runs (GGUF).
+    shared : bool
+        Whether all layers are one block, which can run more or less often than in training.
+    """
+
+    folder: Path | None
+    identity: str
+    causal: bool
+    mb: int
+    layers: int = 0
+    shared: bool = False
+
+
+def resolve(source: Source, model: str, local_models: str, where: str) -> dict[str, Any]:
+    """Say what a source of the configuration means here; only hub sources have a choice.
+
+    Parameters
+    ----------
+    source : mapping
+        As the configuration has it.
+    model : str
+        The name of the model: its folder under `local_models`.
+    local_models : str
+        Where checkpoints of hub models lie that this machine cannot, or need not, download; empty
+        where there is no such folder.
+    where : str
+        How errors call the model.
+
+    Returns
+    -------
+    dict
+        `{local: FOLDER, for: REPO@REVISION}` where that folder is there; else `{hub: REPO,
+        revision: COMMIT}`, the commit from the source or from `config/revisions.lock.yaml`. Other
+        sources as they are.
+
+    Raises
+    ------
+    UserError
+        If no commit is pinned: a branch may hold other weights tomorrow.
+    """
+    if "hub" not in source:
+        return dict(source)
+    revision = source.get("revision") or revisions().get(source["hub"])
+    if local_models and (Path(local_models) / model).is_dir():
+        pinned = f"{source['hub']}@{revision}" if revision else source["hub"]
+        return {"local": str(Path(local_models) / model), "for": pinned}
+    if not revision:
+        raise UserError(
+            where,
+            f"no revision of {source['hub']} is pinned, and what the hub holds may change",
+            "run `snakemake --cores 1 download_models`, which pins today's in "
+            f"{REVISIONS}, or write `revision: COMMIT` (40 hexadecimal digits)",
+        )
+    return {"hub": source["hub"], "revision": revision}
+
+
+def revisions() -> dict[str, str]:
+    """Read which commit of each hub repository is pinned; empty where none is."""
+    if not REVISIONS.is_file():
+        return {}
+    pinned: dict[str, str] = yaml.safe_load(REVISIONS.read_text(encoding="utf-8")) or {}
+    return pinned
+
+
+def look_up(source: Source, where: str, cache: hashes.Cache, iterations: int = 0) -> Checkpoint:
+    """Find a model's checkpoint and what the workflow's plan depends on.
+
+    Parameters
+    ----------
+    source : mapping
+        As `resolve` returns it.
+    where : str
+        How errors call the model.
+    cache : hashes.Cache
+        Hashes of files that did not change since they were last read.
+    iterations : int
+        How often the block of a model with shared weights is to run; 0, as in training.
+
+    Raises
+    ------
+    UserError
+        As `locate` does; if there are iterations of a model whose layers have weights of their own.
+    """
+    if "architecture" in source:
+        config = {"model_type": source["architecture"], **source["config"]}
+        files = tokenizer_files(Path(source["tokenizer"])) if "tokenizer" in source else []
+        if "tokenizer" in source and not files:
+            raise _no_tokenizer(Path(source["tokenizer"]), where)
+        tokenizer = {path.name: cache.of_file(path) for path in files}
+        identity = "sha256:" + hashes.of_value({"config": config, "tokenizer": tokenizer})
+        folder, mb = None, _shape_mb(config)
+    else:
+        folder = locate(source, where)
+        pinned = f"{source['hub']}@{source['revision']}" if "hub" in source else ""
+        identity, mb = pinned or identify(folder, cache), weights_mb(folder)
+        config = configuration(folder)
+    shared = config.get("num_hidden_groups") == 1 or (
+        config.get("model_type") == "albert" and "num_hidden_groups" not in config
+    )
+    if iterations and not shared:
+        raise UserError(
+            where,
+            "iterations are set, but the layers of this model have weights of their own",
+            "leave `iterations` and `cut` to models that share one block (ALBERT)",
+        )
+    layers = int(next((config[name] for name in LAYERS if name in config), 0))
+    return Checkpoint(folder, identity, _is_causal(config), mb, layers, shared)
+
+
+def configuration(folder: Path) -> dict[str, Any]:
+    """Read the configuration of a checkpoint; of a GGUF file the family alone."""
+    if folder.suffix == GGUF:
+        return {"model_type": _gguf_architecture(folder)}
+    found: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    return found
+
+
+def locate(source: Source, where: str) -> Path:
     """Find the checkpoint folder, or the GGUF file, of a model's source.
 
     Parameters
     ----------
     source : mapping
         `{package: NAME, path: FOLDER}`: a folder inside an installed Python package, which is
-        found without importing it; `{package: NAME, gguf: FILE}`: a GGUF file inside one; or
-        `{local: FOLDER}`.
+        found without importing it; `{package: NAME, gguf: FILE}`: a GGUF file inside one;
+        `{local: FOLDER}`; or `{hub: REPO, revision: COMMIT}`: what `download_models` has put into
+        the cache of huggingface_hub.
     where : str
         How errors call the model, for instance its config key.
 
@@ -60,7 +204,7 @@ def locate(source: Mapping[str, str], where: str) -> Path:
     ------
     UserError
         If the package is not installed, the folder does not exist, or it holds no
-        configuration, no safetensors file or no tokenizer.
+        configuration, no safetensors file or no tokenizer; if a hub model is not in the cache.
     """
     if "package" in source:
         try:
@@ -77,11 +221,27 @@ def locate(source: Mapping[str, str], where: str) -> Path:
         package = Path(spec.submodule_search_locations[0])
         if "gguf" in source:
             return _checked_file(package / source["gguf"], where)
-        folder = package / source["path"]
+        folder: Path = package / source["path"]
+    elif "hub" in source:
+        folder = snapshot(source["hub"], source["revision"])
+        if not (folder / CONFIG).exists():
+            raise UserError(
+                where,
+                f"{source['hub']}@{source['revision']} is not on this machine (looked for "
+                f"{folder / CONFIG})",
+                "run `snakemake --cores 1 download_models` where there is a network, or copy the "
+                "checkpoint to DIR/NAME, NAME as in models:, and write `local_models: DIR`",
+            )
     else:
         folder = Path(source["local"])
     _check(folder, where)
     return folder
+
+
+def snapshot(repository: str, revision: str) -> Path:
+    """Return the folder in which huggingface_hub keeps one commit of a repository."""
+    name = constants.REPO_ID_SEPARATOR.join(["models", *repository.split("/")])
+    return Path(constants.HF_HUB_CACHE) / name / "snapshots" / revision
 
 
 def _checked_file(file: Path, where: str) -> Path:
@@ -134,11 +294,15 @@ def _check(folder: Path, where: str) -> None:
             "use a model whose architecture the transformers library has",
         )
     if not tokenizer_files(folder):
-        raise UserError(
-            where,
-            f"{str(folder)!r} holds no tokenizer file (looked for {', '.join(TOKENIZER)})",
-            "save the tokenizer beside the weights: tokenizer.save_pretrained(FOLDER)",
-        )
+        raise _no_tokenizer(folder, where)
+
+
+def _no_tokenizer(folder: Path, where: str) -> UserError:
+    return UserError(
+        where,
+        f"{str(folder)!r} holds no tokenizer file (looked for {', '.join(TOKENIZER)})",
+        "save the tokenizer beside the weights: tokenizer.save_pretrained(FOLDER)",
+    )
 
 
 def is_causal(folder: Path) -> bool:
@@ -146,13 +310,13 @@ def is_causal(folder: Path) -> bool:
 
     Only the plan of figures uses it; extraction measures it, and a store carries what it found.
     """
-    if folder.suffix == GGUF:
-        family = _gguf_architecture(folder)
-    else:
-        configuration = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        if configuration.get("is_decoder"):
-            return True
-        family = configuration.get("model_type", "")
+    return _is_causal(configuration(folder))
+
+
+def _is_causal(configuration: Mapping[str, Any]) -> bool:
+    if configuration.get("is_decoder"):
+        return True
+    family = configuration.get("model_type", "")
     return bool(CAUSAL.search(family)) or not BIDIRECTIONAL.search(family)
 
 
@@ -198,8 +362,14 @@ def identify(folder: Path, cache: hashes.Cache) -> str:
     return "sha256:" + hashes.of_value(file_hashes(folder, cache))
 
 
-def describe(source: Mapping[str, str]) -> str:
+def describe(source: Source) -> str:
     """Say in words where a model comes from, for people who read a store's attributes."""
+    if "hub" in source:
+        return f"Hugging Face hub, {source['hub']} at {source['revision']}"
+    if "architecture" in source:
+        return f"no checkpoint: the architecture {source['architecture']}"
+    if "for" in source:
+        return f"local folder {source['local']}, for {source['for']} of the Hugging Face hub"
     if "gguf" in source:
         return f"Python package {source['package']}, file {source['gguf']}"
     if "package" in source:
@@ -207,7 +377,7 @@ def describe(source: Mapping[str, str]) -> str:
     return f"local folder {source['local']}"
 
 
-def honest_weights(source: Mapping[str, str]) -> str:
+def honest_weights(source: Source) -> str:
     """Say what the trained weights of a source are, as figures and tables call them.
 
     A GGUF file named by a quantisation of 4 bits is not the trained model, but what is left of it.
@@ -221,3 +391,19 @@ def weights_mb(folder: Path) -> int:
     if folder.suffix == GGUF:
         return 8 * folder.stat().st_size // 10**6  # at least 4 bits a weight
     return sum(path.stat().st_size for path in weight_files(folder)) // 10**6
+
+
+def _shape_mb(config: Mapping[str, Any]) -> int:
+    """Estimate the size of a model from its configuration, in MB of float32.
+
+    Twelve squares of the width a block (attention 4, a fourfold feed-forward 8) and the embeddings;
+    where the configuration leaves a number to its default, that of a small model.
+    """
+
+    def number(*names: str, default: int) -> int:
+        return int(next((config[name] for name in names if name in config), default))
+
+    width = number("hidden_size", "n_embd", "d_model", default=768)
+    layers = number(*LAYERS, default=12)
+    words = number("vocab_size", default=50_000)
+    return 4 * (12 * layers * width**2 + words * width) // 10**6

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokensphere import baselines, dequantised, hashes, sources
+from tokensphere import baselines, dequantised, hashes, shapes, sources
 from tokensphere.harness.errors import UserError
 
 TRAINED = "trained"
@@ -20,9 +20,9 @@ def find(
     Parameters
     ----------
     source : mapping
-        The model's `source` in the configuration.
+        As `sources.resolve` returns it.
     revision : str
-        What `sources.identify` said of it when the run was planned.
+        The identity that `sources.look_up` found when the run was planned.
     weights : str
         `trained` or SCHEME.SEED.
     cache : str or Path
@@ -44,12 +44,15 @@ def find(
     """
     cache = Path(cache)
     known = hashes.Cache(cache / "hashes.json")
-    folder = sources.locate(source, where)
-    if sources.identify(folder, known) != revision:
+    checkpoint = sources.look_up(source, where, known)
+    if checkpoint.identity != revision:
         raise UserError(
-            where, f"{folder} changed since the run was planned", "run the workflow again"
+            where,
+            f"{checkpoint.folder or source['tokenizer']} changed since the run was planned",
+            "run the workflow again",
         )
     sets = cache / "weights"
+    folder = checkpoint.folder or shapes.ensure(sets, revision, source, known, where)
     if folder.suffix == sources.GGUF:
         folder = dequantised.ensure(sets, revision, folder, known)
     scheme, _, seed = weights.partition(".")

@@ -407,6 +407,31 @@ def test_a_checkpoint_that_changed_since_the_run_was_planned_is_refused(
     assert re.search("changed since the run was planned", capsys.readouterr().err)
 
 
+# --- one block, iterated
+
+
+def test_a_run_to_24_iterations_is_the_beginning_of_a_run_to_48(checkpoint, text, tmp_path):
+    folder = checkpoint("albert")
+    for iterations in (24, 48):
+        run = load(folder, text, iterations=iterations)
+        extraction.extract(run, tmp_path / f"{iterations}.zarr.zip")
+        extraction.attend(run, tmp_path / f"{iterations}.attention.zarr.zip")
+        assert run.attributes["layers"] == iterations
+    short, long = (contents(tmp_path / f"{iterations}.zarr.zip") for iterations in (24, 48))
+    assert (len(short), len(long)) == (25, 49)
+    assert_same_bits(short, long[:25])
+    # The block goes on moving states: the rest is no copy.
+    assert not np.array_equal(long[24], long[48])
+    with (
+        store.Attention(tmp_path / "24.attention.zarr.zip") as one,
+        store.Attention(tmp_path / "48.attention.zarr.zip") as two,
+    ):
+        assert_same_bits([weights for _, weights in one.blocks()],
+                         [two.block(block) for block in range(1, 25)])  # fmt: skip
+    # And of the run as it was trained, which transformers makes by itself.
+    assert_same_bits(short[1:3], reference("albert", folder, text).block_outputs)
+
+
 # --- the same bits again
 
 

@@ -10,7 +10,9 @@ from tokensphere import extraction
 THREADS = 2
 
 
-def load(folder: Path, text: str, *, max_tokens: int = 512, **describe: Any) -> extraction.Run:
+def load(
+    folder: Path, text: str, *, max_tokens: int = 512, iterations: int = 0, **describe: Any
+) -> extraction.Run:
     return extraction.load(
         folder,
         text,
@@ -19,4 +21,5 @@ def load(folder: Path, text: str, *, max_tokens: int = 512, **describe: Any) -> 
         max_tokens=max_tokens,
         describe=describe,
         where="this run",
+        iterations=iterations,
     )

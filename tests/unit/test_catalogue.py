@@ -73,7 +73,8 @@ def config():
 
 def choose(config, figures=FIGURES, metrics=METRICS, both_ways=()):
     causal = {model: model not in both_ways for model in config["models"]}
-    chosen, skipped = catalogue.chosen(figures, metrics, config, causal)
+    layers = dict.fromkeys(config["models"], 12)
+    chosen, skipped = catalogue.chosen(figures, metrics, config, causal, layers)
     return {figure.name: figure for figure in chosen}, skipped
 
 
@@ -105,6 +106,23 @@ def test_text_views_are_of_the_models_with_a_role_trained_and_their_first_baseli
     assert len(catalogue.text_views(config)) == 2
     config["models"]["bert"]["weights"] = ["orthogonal.0"]
     assert catalogue.text_views(config) == []
+
+
+def test_an_iterated_model_is_drawn_to_its_cut_with_the_layers_of_its_training(config):
+    def said(config):
+        (runs,) = {
+            tuple((run["model"], run.get("cut"), run.get("trained_layers")) for run in one)
+            for one in [choose(config)[0]["curves"].params["runs"]]
+        }
+        return set(runs)
+
+    assert said(config) == {("gpt", None, None), ("bert", None, None)}
+    config["models"]["bert"]["iterations"] = 48
+    assert said(config) == {("gpt", None, None), ("bert", 48, 12)}
+    config["models"]["bert"]["cut"] = 24
+    assert said(config) == {("gpt", None, None), ("bert", 24, 12)}
+    assert catalogue.cut("bert", config) == 24
+    assert catalogue.cut("gpt", config) == 0
 
 
 def test_a_run_names_its_path():
@@ -372,8 +390,9 @@ def test_the_panels_of_a_figure_fill_its_grid_and_say_what_their_marks_are(root)
     for name, entry in catalogue.load(root / "workflow/figures.yaml").items():
         if entry["draw"] != "curves":
             continue
+        several = dict.fromkeys(("beta", "sinkhorn_floors"), [1, 2, 3])
         panels = curves.expand(
-            entry["options"]["panels"], {"near_one": 0.9, "beta": [1, 2, 3], "energy_drop": 0.1}
+            entry["options"]["panels"], {"near_one": 0.9, "energy_drop": 0.1} | several
         )
         for readings in (["published"], ["published", "controlled"]):
             shown = [panel for panel in panels if panel["reading"] in readings]
@@ -384,6 +403,7 @@ def test_the_panels_of_a_figure_fill_its_grid_and_say_what_their_marks_are(root)
             marked = [panel for panel in shown if "marks" in panel]
             assert all("marks_say" in panel for panel in marked[:1]), name
             assert all("reference_says" in panel for panel in shown if "reference" in panel), name
+            assert all("range_says" in panel for panel in shown if panel.get("range")), name
 
 
 @pytest.fixture(scope="session")
@@ -394,7 +414,7 @@ def metrics(root):
 def test_every_metric_has_a_script_and_says_what_it_does(root, metrics):
     for name, metric in metrics.items():
         keys = {"message", "reads", "constants", "writes", "collect"}
-        assert set(metric) - {"arrays"} == keys, name
+        assert set(metric) - {"arrays", "cut"} == keys, name
         assert (root / f"scripts/{name}.py").is_file(), name
         assert metric["message"], name
         assert metric["reads"], name

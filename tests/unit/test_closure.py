@@ -153,7 +153,7 @@ FLOORS = [
     "sphere energy spectrum similarity clusters laplacian partitions pieces populations masks "
     "routing received leaders plateaus projections tracking theory statistics",
     "store tables arrays prompts sources checks models baselines weight_cache weight_sets "
-    "dequantised config hashes catalogue text_view",
+    "dequantised shapes downloads config hashes catalogue text_view",
     "extraction particles",
     "drawing claims audit",
 ]

@@ -179,6 +179,7 @@ def test_defaults_are_filled_in_all_the_way_down(mine, schema):
         "max_tokens": 512,
         "keep_attention": True,
         "cache": "results/cache",
+        "local_models": "",
         "models": {"bert": {"source": {"local": "bert"}, "weights": ["trained"]}},
         "prompts": {"fox": {"file": "fox.txt", "control": False}},
         "roles": {"focus": "bert", "second": "bert"},
@@ -233,8 +234,8 @@ BERT = ("models", "bert")
         (
             ("zebra",),
             "my.yaml",
-            "known here: cache, device, extraction_threads, figures, keep_attention, max_tokens, "
-            "metrics, models, prompts, roles",
+            "known here: cache, device, extraction_threads, figures, keep_attention, local_models, "
+            "max_tokens, metrics, models, prompts, roles",
         ),
         ((*BERT, "weight"), "my.yaml: models.bert", "did you mean 'weights'?"),
         (("prompts", "fox", "contol"), "my.yaml: prompts.fox", "did you mean 'control'?"),
@@ -252,7 +253,12 @@ def test_an_unknown_key_is_named_at_every_level(mine, refusal, path, where, hint
 @pytest.mark.parametrize(
     "source, where, what, hint",
     [
-        ({"hub": "gpt2"}, "", "unknown key 'hub'", "known here: gguf, local, package, path"),
+        ({"hubb": "gpt2"}, "", "unknown key 'hubb'", "did you mean 'hub'?"),
+        ({"hub": "gpt2", "revision": "main"}, ".revision", "'main' is not a legal value",
+         "The commit, 40 hexadecimal digits. Default, the one that download_models pinned in "
+         "config/revisions.lock.yaml."),
+        ({"architecture": "gpt2"}, "", "the key 'config' is missing",
+         "What differs from the family's default configuration; transformers knows the keys."),
         ({"locl": "x"}, "", "unknown key 'locl'", "did you mean 'local'?"),
         ({"pakage": "x", "path": "y"}, "", "unknown key 'pakage'", "did you mean 'package'?"),
         ({"package": "x"}, "", "the key 'path' is missing", "Folder within the package."),
@@ -441,3 +447,45 @@ def test_a_long_value_is_shortened(refusal):
 
 def test_the_colour_hint_says_the_form(refusal):
     assert "#rrggbb" in refusal((*BERT, "colour"), "blue")[2]
+
+
+# --- iterations and cuts
+
+
+@pytest.mark.parametrize("cut", [{}, {"cut": 12}, {"cut": 48}])
+def test_a_cut_lies_within_the_iterations(mine, schema, cut):
+    mine["models"]["bert"] |= {"iterations": 48} | cut
+    found = config.check(mine, schema, FIGURES, "my.yaml")["models"]["bert"]
+    assert {key: found[key] for key in ("iterations", "cut") if key in found} == (
+        {"iterations": 48} | cut
+    )
+
+
+@pytest.mark.parametrize(
+    "given, what, hint",
+    [
+        ({"cut": 12}, "a cut needs iterations", "set iterations to the largest cut"),
+        (
+            {"iterations": 12, "cut": 24},
+            "the cut 24 lies beyond the 12 iterations",
+            "set iterations to 24 or more",
+        ),
+    ],
+)
+def test_a_cut_beyond_what_is_run_is_refused(mine, schema, given, what, hint):
+    mine["models"]["bert"] |= given
+    with pytest.raises(UserError) as caught:
+        config.check(mine, schema, FIGURES, "my.yaml")
+    error = caught.value
+    assert (error.where, error.what, error.hint) == ("my.yaml: models.bert.cut", what, hint)
+
+
+@pytest.mark.parametrize("weights", ["trained", "norm_matched.0"])
+def test_an_architecture_has_no_weights_that_need_trained_ones(mine, schema, weights):
+    source = {"architecture": "albert", "config": {}}
+    mine["models"]["bert"] |= {"source": source, "weights": [weights]}
+    with pytest.raises(UserError) as caught:
+        config.check(mine, schema, FIGURES, "my.yaml")
+    assert caught.value.what == f"{weights!r} needs trained weights, and an architecture has none"
+    mine["models"]["bert"]["weights"] = ["orthogonal.0"]
+    config.check(mine, schema, FIGURES, "my.yaml")

@@ -468,6 +468,36 @@ def test_depth_is_counted_in_what_the_figure_is_of():
     assert picture.axes[0].get_xlabel() == "depth (block / number of blocks)"
 
 
+# --- a model whose block is iterated
+
+
+def test_a_table_is_read_to_the_cut_of_its_run(tmp_path):
+    frame = table([0.1, 0.2, 0.3, 0.4])
+    tables.write(tmp_path / "a.csv", frame.to_dict("records"), ["layer", "state"])
+    assert readings.read(tmp_path / "a.csv", {"cut": 2})["layer"].tolist() == [0, 1, 2]
+    assert readings.read(tmp_path / "a.csv", {})["layer"].tolist() == [0, 1, 2, 3]
+    tables.write(tmp_path / "b.csv", [{"token": 0, "share": 0.5}], ["token"])
+    assert len(readings.read(tmp_path / "b.csv", {"cut": 2})) == 1
+
+
+def test_the_depth_at_which_training_ends_is_marked_in_the_colour_of_its_model():
+    data = assemble((table([0.1, 0.2]), run()), (table([0.3, 0.4]), run(model="bert")))
+
+    def marks(depths):
+        figure = draw_curves(data, trained_depths=depths)
+        found = [
+            (line.get_color(), line.get_xdata()[0])
+            for line in figure.axes[0].lines
+            if list(line.get_xdata()[:1]) == list(line.get_xdata()[1:])
+        ]
+        return found, "so often the block ran in training" in legend(figure)
+
+    assert marks({"bert": 0.25}) == ([("#445566", 0.25)], True)
+    # Drawn as deep as it was trained there is nothing to mark.
+    assert marks({"bert": 1.0}) == ([], False)
+    assert marks(None) == ([], False)
+
+
 # --- curves: bins of a per-token share
 
 BINS = panel("controlled", "share", bins=20)
@@ -1398,7 +1428,7 @@ def of_heads(panels):
 def real_figure(name, config, final=False, scale="linear", matched=True):
     """A figure of the real catalogue: its numbers, assembled, and what its script knows of it."""
     causal = dict.fromkeys(config["models"], True)
-    chosen, _ = catalogue.chosen(CATALOGUE, METRICS, config, causal)
+    chosen, _ = catalogue.chosen(CATALOGUE, METRICS, config, causal, layers={})
     (figure,) = [one for one in chosen if one.name == name]
     facts, options = figure.params, figure.params["options"]
     if figure.entry["draw"] == "histograms":

@@ -6,6 +6,7 @@ import shutil
 import struct
 
 import pytest
+from huggingface_hub import constants
 
 from tokensphere import hashes, sources
 from tokensphere.harness.errors import UserError
@@ -332,3 +333,158 @@ def test_a_folder_without_a_tokenizer_is_refused(folder):
     what, hint = refusal({"local": str(folder)})
     assert "holds no tokenizer file (looked for tokenizer.json, " in what
     assert "save_pretrained" in hint
+
+
+# --- the hub
+
+REPOSITORY, COMMIT = "zoo/lion", "607a30d783dfa663caf39e06633721c8d4cfcd7e"
+OTHER = "6dcaa7a952f72f9298047fd5137cd6e4f05f41da"
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """The cache of huggingface_hub, empty; and a working directory without pinned revisions."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "hub"
+
+
+def resolve(source, model="mine", local_models=""):
+    return sources.resolve(source, model, local_models, "config: models.mine")
+
+
+def test_a_pinned_hub_source_is_its_commit(hub):
+    source = {"hub": REPOSITORY, "revision": COMMIT}
+    assert resolve(source) == source
+
+
+def test_a_hub_source_without_a_revision_takes_the_one_that_is_pinned(hub):
+    sources.REVISIONS.parent.mkdir()
+    sources.REVISIONS.write_text(f"{REPOSITORY}: {OTHER}\n")
+    assert resolve({"hub": REPOSITORY}) == {"hub": REPOSITORY, "revision": OTHER}
+    # The configuration knows better.
+    assert resolve({"hub": REPOSITORY, "revision": COMMIT})["revision"] == COMMIT
+
+
+def test_a_hub_source_without_any_revision_is_refused(hub):
+    with pytest.raises(UserError) as caught:
+        resolve({"hub": REPOSITORY})
+    assert caught.value.what.startswith(f"no revision of {REPOSITORY} is pinned")
+    assert "download_models" in caught.value.hint
+    assert "revision: COMMIT" in caught.value.hint
+
+
+def test_a_hub_model_that_is_not_there_names_the_file_and_two_ways_out(hub):
+    what, hint = refusal({"hub": REPOSITORY, "revision": COMMIT})
+    assert what.startswith(f"{REPOSITORY}@{COMMIT} is not on this machine")
+    assert str(hub / f"models--zoo--lion/snapshots/{COMMIT}/config.json") in what
+    assert "download_models" in hint
+    assert "local_models: DIR" in hint
+
+
+def test_a_hub_model_in_the_cache_is_known_by_its_commit(hub, folder, tmp_path):
+    place = hub / f"models--zoo--lion/snapshots/{COMMIT}"
+    shutil.copytree(folder, place)
+    source = {"hub": REPOSITORY, "revision": COMMIT}
+    found = sources.look_up(source, "here", hashes.Cache(tmp_path / "hashes.json"))
+    assert (found.folder, found.identity) == (place, f"{REPOSITORY}@{COMMIT}")
+    assert found.causal is False
+    assert sources.describe(source) == f"Hugging Face hub, {REPOSITORY} at {COMMIT}"
+    assert sources.honest_weights(source) == "trained"
+
+
+def test_a_local_copy_stands_in_for_the_hub_and_is_known_by_what_it_holds(hub, folder, identify):
+    (folder.parent / "models").mkdir()
+    copy = folder.rename(folder.parent / "models" / "mine")
+    source = resolve({"hub": REPOSITORY, "revision": COMMIT}, local_models=str(copy.parent))
+    assert source == {"local": str(copy), "for": f"{REPOSITORY}@{COMMIT}"}
+    found = sources.look_up(source, "here", hashes.Cache("hashes.json"))
+    assert (found.folder, found.identity) == (copy, identify(copy))
+    assert sources.describe(source) == (
+        f"local folder {copy}, for {REPOSITORY}@{COMMIT} of the Hugging Face hub"
+    )
+    # It needs no revision: its files decide.
+    unpinned = resolve({"hub": REPOSITORY}, local_models=str(copy.parent))
+    assert unpinned == {"local": str(copy), "for": REPOSITORY}
+
+
+def test_local_models_are_asked_for_hub_sources_alone_and_by_the_models_name(hub, folder):
+    (folder.parent / "models").mkdir()
+    copy = folder.rename(folder.parent / "models" / "mine")
+    other = {"hub": REPOSITORY, "revision": COMMIT}
+    assert resolve(other, model="yours", local_models=str(copy.parent)) == other
+    package = {"package": "weights_of_mine", "path": "model"}
+    assert resolve(package, local_models=str(copy.parent)) == package
+
+
+# --- an architecture
+
+SHAPE = {"architecture": "albert", "config": {"hidden_size": 32, "num_hidden_layers": 2}}
+
+
+def look_up(source, tmp_path):
+    return sources.look_up(source, "here", hashes.Cache(tmp_path / "hashes.json"))
+
+
+def test_an_architecture_has_no_folder_and_is_known_by_its_configuration(tmp_path):
+    found = look_up(SHAPE, tmp_path)
+    assert found.folder is None
+    assert found.causal is False
+    assert look_up(SHAPE, tmp_path) == found
+    wider = SHAPE | {"config": {"hidden_size": 64, "num_hidden_layers": 2}}
+    assert look_up(wider, tmp_path).identity != found.identity
+    assert look_up(SHAPE | {"architecture": "bert"}, tmp_path).identity != found.identity
+    assert look_up(SHAPE | {"architecture": "gpt2"}, tmp_path).causal is True
+    assert sources.describe(SHAPE) == "no checkpoint: the architecture albert"
+
+
+def test_the_tokenizer_of_an_architecture_is_part_of_its_identity(folder, tmp_path):
+    source = SHAPE | {"tokenizer": str(folder)}
+    before = look_up(source, tmp_path).identity
+    assert before != look_up(SHAPE, tmp_path).identity
+    (folder / "vocab.txt").write_text("c\n")
+    assert look_up(source, tmp_path).identity != before
+    for name in ("vocab.txt", "tokenizer.json"):
+        (folder / name).unlink()
+    with pytest.raises(UserError, match="holds no tokenizer file"):
+        look_up(source, tmp_path)
+
+
+def test_the_size_of_an_architecture_is_estimated(tmp_path):
+    # GPT-2's 124 million parameters; its positions and norms, which are left out, are 1 million.
+    gpt2 = {"n_embd": 768, "n_layer": 12, "vocab_size": 50257}
+    found = look_up({"architecture": "gpt2", "config": gpt2}, tmp_path)
+    assert found.mb == pytest.approx(4 * 124.4, rel=0.02)
+    assert look_up({"architecture": "gpt2", "config": {}}, tmp_path).mb > 400
+
+
+# --- iterations
+
+
+@pytest.mark.parametrize("groups", [{}, {"num_hidden_groups": 1}])
+def test_a_model_that_shares_its_block_may_iterate_it(folder, tmp_path, groups):
+    (folder / "config.json").write_text(
+        json.dumps({"model_type": "albert", "num_hidden_layers": 12} | groups)
+    )
+    found = sources.look_up(
+        {"local": str(folder)}, "here", hashes.Cache(tmp_path / "hashes.json"), iterations=48
+    )
+    assert (found.layers, found.shared) == (12, True)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "bert", "num_hidden_layers": 12},
+        {"model_type": "gpt2", "n_layer": 12},
+        {"model_type": "albert", "num_hidden_layers": 12, "num_hidden_groups": 2},
+    ],
+)
+def test_layers_with_weights_of_their_own_are_not_iterated(folder, tmp_path, config):
+    (folder / "config.json").write_text(json.dumps(config))
+    cache = hashes.Cache(tmp_path / "hashes.json")
+    found = sources.look_up({"local": str(folder)}, "here", cache)
+    assert (found.layers, found.shared) == (12, False)
+    with pytest.raises(UserError, match="iterations are set") as caught:
+        sources.look_up({"local": str(folder)}, "here", cache, iterations=24)
+    assert "cut" in caught.value.hint

@@ -1,6 +1,7 @@
 # From prompts and checkpoints to stores.
 #
 # Reads: the prompt files and checkpoint folders of the configuration.
+#        The Hugging Face hub, by download_models alone.
 # Makes: results/prompts/{prompt}.txt
 #        results/activations/{model}/{weights}/{prompt}.zarr.zip
 #        results/attention/{model}/{weights}/{prompt}.zarr.zip
@@ -32,6 +33,33 @@ rule prompt:
         "../../scripts/prompt.py"
 
 
+localrules:
+    download_models,
+
+
+rule download_models:
+    input:
+        code=code("download_models.py"),
+    log:
+        "results/logs/download_models.log",
+    conda:
+        "../../envs/extract.yaml"
+    params:
+        versions=versions("download_models.py"),
+        # Depending on `input` keeps it out of rerun triggers, as below.
+        where=lambda wildcards, input: {
+            "models": {
+                name: dict(model["source"])
+                for name, model in CONFIG["models"].items()
+                if "hub" in model["source"]
+            },
+        },
+    message:
+        "Download the models of the Hugging Face hub, and pin their revisions"
+    script:
+        "../../scripts/download_models.py"
+
+
 rule extract:
     input:
         text="results/prompts/{prompt}.txt",
@@ -48,22 +76,21 @@ rule extract:
     resources:
         gpu=0 if CONFIG["device"] == "cpu" else 1,
         # The weights in float32 twice (while a random set is drawn), and torch itself.
-        mem_mb=lambda wildcards: (
-            1500 + 2 * sources.weights_mb(CHECKPOINTS[wildcards.model]["folder"])
-        ),
+        mem_mb=lambda wildcards: 1500 + 2 * CHECKPOINTS[wildcards.model][1].mb,
         runtime=60,
     params:
         what="residual",
-        source=lambda wildcards: CHECKPOINTS[wildcards.model]["source"],
-        settings={
+        source=lambda wildcards: CHECKPOINTS[wildcards.model][1].identity,
+        settings=lambda wildcards: {
             "device": CONFIG["device"],
             "threads": CONFIG["extraction_threads"],
             "max_tokens": CONFIG["max_tokens"],
+            "iterations": CONFIG["models"][wildcards.model].get("iterations", 0),
         },
         versions=versions("extract.py"),
         # Depending on `input` keeps it out of rerun triggers: a moved folder is the same source.
         where=lambda wildcards, input: {
-            "source": dict(CONFIG["models"][wildcards.model]["source"]),
+            "source": CHECKPOINTS[wildcards.model][0],
             "cache": CONFIG["cache"],
         },
     message:

@@ -51,17 +51,20 @@ def versions(script):
     return closure.versions(SCRIPTS / script, LOCK)
 
 
-def identities(config, where):
-    """Find every model's checkpoint and hash what it holds."""
+def checkpoints(config, where):
+    """Look up every model's checkpoint; what download_models will fetch need not be there."""
     cache = hashes.Cache(Path(config["cache"]) / "hashes.json")
     found = {}
     for name, model in config["models"].items():
-        folder = sources.locate(model["source"], f"{where}: models.{name}.source")
-        found[name] = {
-            "folder": folder,
-            "source": sources.identify(folder, cache),
-            "causal": sources.is_causal(folder),
-        }
+        place = f"{where}: models.{name}.source"
+        try:
+            source = sources.resolve(model["source"], name, config["local_models"], place)
+            iterations = model.get("iterations", 0)
+            found[name] = source, sources.look_up(source, place, cache, iterations)
+        except UserError:
+            if "hub" not in model["source"] or "download_models" not in sys.argv:
+                raise
+            found[name] = model["source"], sources.Checkpoint(None, "", False, 0)
     cache.save()
     return found
 
@@ -76,7 +79,7 @@ try:
         figures=FIGURE_CATALOGUE,
         where=WHERE,
     )
-    CHECKPOINTS = identities(CONFIG, WHERE)
+    CHECKPOINTS = checkpoints(CONFIG, WHERE)
 except UserError as error:
     sys.exit(str(error))
 
@@ -85,7 +88,8 @@ FIGURES, SKIPPED = catalogue.chosen(
     FIGURE_CATALOGUE,
     METRICS,
     CONFIG,
-    causal={model: found["causal"] for model, found in CHECKPOINTS.items()},
+    causal={model: found.causal for model, (_, found) in CHECKPOINTS.items()},
+    layers={model: found.layers for model, (_, found) in CHECKPOINTS.items()},
 )
 for sentence in SKIPPED:
     logger.warning(sentence)

@@ -18,6 +18,14 @@ SOURCES = {
     for table in metric["writes"].values()
 }
 
+
+def cuts(metric):
+    """Look up where figures cut a model, for the metrics that depend on it; 0, nowhere."""
+    if metric.get("cut"):
+        return lambda wildcards: catalogue.cut(wildcards.model, CONFIG)
+    return 0
+
+
 for name, metric in METRICS.items():
 
     rule:
@@ -46,6 +54,7 @@ for name, metric in METRICS.items():
         params:
             metric=name,
             constants=catalogue.constants(CONFIG, metric),
+            cut=cuts(metric),
             versions=versions(f"{name}.py"),
         message:
             metric["message"] + " of {wildcards.model} ({wildcards.weights}) on {wildcards.prompt}"

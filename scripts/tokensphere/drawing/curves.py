@@ -40,6 +40,8 @@ EMPTY = [
 # A share of layers is a quotient: 3/20 may lie below the edge .15000000000000002.
 EDGE = 1e-9
 RANGE_SAMPLE = 0.2  # opacity in the legend
+TRAINED_DEPTH: dict[str, Any] = {"linestyle": (0, (1, 3)), "linewidth": 1}
+TRAINED_SAYS = "so often the block ran in training"
 
 Panel = Mapping[str, Any]
 
@@ -390,6 +392,7 @@ def draw(
     titles: Mapping[str, str],
     band_opacity: float,
     along: str = "layer",
+    trained_depths: Mapping[str, float] | None = None,
 ) -> Figure:
     """Draw the panels of the readings in their grid, with one legend below.
 
@@ -415,11 +418,17 @@ def draw(
     band_opacity : float
     along : str
         What depth counts: layer or block.
+    trained_depths : mapping, optional
+        Model whose one block runs more or less often than it was trained for -> the depth at which
+        its training ends.
     """
+    trained_depths = {model: depth for model, depth in (trained_depths or {}).items() if depth != 1}
     shown = [panel for panel in panels if panel["reading"] in readings]
     data = data[data["reading"].isin(readings)]
     rows, columns = (1 + max(panel["cell"][axis] for panel in shown) for axis in (0, 1))
     handles = _legend(data, shown, colours, controls, trained_as)
+    if trained_depths:
+        handles.append(Line2D([], [], color=style.MARK, label=TRAINED_SAYS, **TRAINED_DEPTH))
     legend_columns = min(columns, 2)
     legend = 0.17 * -(-len(handles) // legend_columns)
     figure = style.new(
@@ -441,6 +450,9 @@ def draw(
             )
         ]
         _panel(axes, points, panel, colours, controls, band_opacity)
+        if _x(panel) == "depth":
+            for model in trained_depths.keys() & set(points["model"]):
+                axes.axvline(trained_depths[model], color=colours[model], **TRAINED_DEPTH)
         if panel is next(one for one in shown if one["reading"] == panel["reading"]):
             axes.set_title(titles[panel["reading"]], loc="left")
         below = [one for one in shown if one["cell"][1] == panel["cell"][1]]

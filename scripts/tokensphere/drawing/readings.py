@@ -17,6 +17,19 @@ PUBLISHED = ["published"]
 COMPANION = ["published", "controlled"]
 
 
+def read(path: str | Path, about: Mapping[str, Any]) -> pd.DataFrame:
+    """Read a table of a run, up to the layer at which the run is drawn.
+
+    Parameters
+    ----------
+    path : str or Path
+    about : mapping
+        What the figure says of the run: `cut`, where it has one, is that layer.
+    """
+    rows = tables.read(path)
+    return rows[rows["layer"] <= about["cut"]] if "cut" in about and "layer" in rows else rows
+
+
 def write(
     output: SimpleNamespace,
     data: pd.DataFrame,

@@ -1,0 +1,103 @@
+"""Hub models from their download to a run without a network, and architectures without either."""
+
+import pytest
+import yaml
+
+from tokensphere import store
+from tools import hub
+
+STORE = "results/activations/tiny/trained/kitchen.zarr.zip"
+# Loaded by every Python process of a run.
+NO_NETWORK = """
+import socket
+def connect(self, address, *rest):
+    raise OSError(f"a socket was opened to {address}")
+socket.socket.connect = socket.socket.connect_ex = connect
+"""
+
+
+@pytest.fixture
+def offline(tmp_path):
+    """What makes every attempt to reach a network fail."""
+    (tmp_path / "offline").mkdir()
+    (tmp_path / "offline/sitecustomize.py").write_text(NO_NETWORK)
+    return {"PYTHONPATH": str(tmp_path / "offline")}
+
+
+@pytest.fixture
+def from_hub(fresh, tmp_path):
+    """A workspace whose model comes from the hub, in an empty cache."""
+    other = fresh.copy(tmp_path / "work")
+    config = other.config
+    config["models"]["tiny"]["source"] = {"hub": "zoo/tiny"}
+    other.config = config
+    return other
+
+
+def said(run):
+    """Return what a run said, in one line."""
+    return " ".join(run.stdout.split())
+
+
+def contents(workspace):
+    with store.Activations(workspace.folder / STORE) as activations:
+        return [vectors.tobytes() for _, _, vectors in activations.states()]
+
+
+def test_a_hub_model_is_pinned_downloaded_and_run_without_a_network(
+    from_hub, finished, offline, tmp_path
+):
+    cache = {"HF_HOME": str(tmp_path / "cache")}
+    refused = from_hub.run("-n", STORE, **cache, **offline)
+    assert refused.returncode == 1
+    assert "no revision of zoo/tiny is pinned" in said(refused)
+    with hub.serve("zoo/tiny", from_hub.folder / "checkpoints/tiny") as (address, asked):
+        # What is no part of a checkpoint is left where it is.
+        (from_hub.folder / "checkpoints/tiny/pytorch_model.bin").write_bytes(b"a pickle")
+        done = from_hub.run("download_models", HF_ENDPOINT=address, **cache)
+        assert done.returncode == 0, done.stdout
+        assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(asked)
+        assert "pytorch_model.bin" not in asked
+    lock = from_hub.folder / "config/revisions.lock.yaml"
+    assert yaml.safe_load(lock.read_text()) == {"zoo/tiny": hub.COMMIT}
+    done = from_hub.run(STORE, **cache, **offline)
+    assert done.returncode == 0, done.stdout
+    assert contents(from_hub) == contents(finished)
+    with store.Activations(from_hub.folder / STORE) as activations:
+        assert activations.attributes["revision"] == f"zoo/tiny@{hub.COMMIT}"
+        assert activations.attributes["source"] == f"Hugging Face hub, zoo/tiny at {hub.COMMIT}"
+    # A repository that is not there.
+    with hub.serve("zoo/other", from_hub.folder / "checkpoints/tiny") as (address, _):
+        lock.unlink()
+        failed = from_hub.run("download_models", HF_ENDPOINT=address, **cache)
+    assert failed.returncode == 1
+    assert "models.tiny.source: zoo/tiny cannot be downloaded" in said(failed)
+    assert not lock.exists()
+
+
+def test_a_local_copy_runs_without_a_network_and_without_a_revision(
+    from_hub, finished, offline, tmp_path
+):
+    from_hub.config |= {"local_models": "checkpoints"}
+    done = from_hub.run(STORE, HF_HOME=str(tmp_path / "cache"), **offline)
+    assert done.returncode == 0, done.stdout
+    assert contents(from_hub) == contents(finished)
+
+
+def test_an_architecture_runs_without_a_network(fresh, offline, tmp_path):
+    other = fresh.copy(tmp_path / "work")
+    config = other.config
+    shape = {"n_embd": 32, "n_head": 4, "n_layer": 2, "vocab_size": 256, "n_positions": 128}
+    config["models"]["shape"] = {
+        "source": {"architecture": "gpt2", "config": shape},
+        "weights": ["orthogonal.0"],
+    }
+    other.config = config
+    made = "results/metrics/inner_products/shape/orthogonal.0/kitchen.csv"
+    done = other.run(made, **offline)
+    assert done.returncode == 0, done.stdout
+    assert (other.folder / made).is_file()
+    config["models"]["shape"]["weights"] = ["trained"]
+    other.config = config
+    refused = other.run("-n", made)
+    assert "models.shape.weights: 'trained' needs trained weights" in said(refused)
