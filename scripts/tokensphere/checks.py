@@ -28,7 +28,7 @@ def kind(folder: Path, where: str) -> None:
     """Refuse a checkpoint that would be run as something else than it is, or not at all."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     model_type = config.get("model_type")
-    if "auto_map" in config:
+    if config.get("auto_map"):
         raise refusal(
             where,
             "code",
