@@ -348,13 +348,14 @@ class _Positions(TorchFunctionMode):
 
     def __init__(self, tokens: list[int]) -> None:
         super().__init__()
-        self.tokens, self.found = tokens, list[int]()
+        self.tokens = tokens
+        self.found: list[int] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is nn.functional.embedding and len(args) > 1:
             rows = args[0].flatten().tolist()
             successive = rows == [*range(min(rows), min(rows) + len(self.tokens))]
-            if successive and rows != self.tokens:
+            if successive and rows != self.tokens:  # those are looked up in the vocabulary
                 self.found.append(args[1].shape[0] - min(rows))
         return func(*args, **(kwargs or {}))
 

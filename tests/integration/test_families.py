@@ -356,6 +356,15 @@ def test_a_family_that_cannot_be_vouched_for_is_refused_naming_the_check(family,
     assert outcome(family).refused == check
 
 
+def test_a_model_that_pads_a_longer_prompt_only_is_refused_when_it_reads_it(tmp_path):
+    # Four tokens fill a window of four; of TEXT, some are left over.
+    folder = checkpoints.write("longformer", tmp_path / "longformer", attention_window=4)
+    run = load(folder, TEXT)
+    assert run.attributes["n_tokens"] % 4
+    with pytest.raises(UserError, match=r"check 'width' failed: residual layer 0 has .* states"):
+        extraction.extract(run, tmp_path / "a.zarr.zip")
+
+
 def test_every_family_is_expected_to_be_read_or_refused():
     assert {*READ, *REFUSED} == {*checkpoints.FAMILIES}
 
