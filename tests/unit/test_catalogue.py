@@ -390,7 +390,7 @@ def test_the_panels_of_a_figure_fill_its_grid_and_say_what_their_marks_are(root)
     for name, entry in catalogue.load(root / "workflow/figures.yaml").items():
         if entry["draw"] != "curves":
             continue
-        several = dict.fromkeys(("beta", "sinkhorn_floors"), [1, 2, 3])
+        several = {key: [1, 2, 3] for key in ("beta", "sinkhorn_floors")}
         panels = curves.expand(
             entry["options"]["panels"], {"near_one": 0.9, "energy_drop": 0.1} | several
         )
