@@ -300,19 +300,18 @@ def dissect(model: Any, ids: list[int], where: str) -> Anatomy:
     """
     ids = ids[:PROBE_TOKENS]
     settings = model.config.get_text_config()
-    calls, positions = _probe(model, ids, where)
+    calls, own, positions = _probe(model, ids, where)
     blocks = _find_blocks(model, calls, getattr(settings, "num_hidden_layers", None), where)
-    stream: list[Tensor] = []
+    # Of the same pass as the model's last state: another may differ in its last bits.
+    links = [(entered, left) for module, entered, left in calls if module in blocks]
+    stream = [_of_prompt(states) for states in (links[0][0], *(left for _, left in links))]
     shown: dict[int, Tensor] = {}
 
     def show(block: int, weights: Tensor) -> None:
         shown[block] = weights.clone()
 
-    with (
-        residual_stream(blocks, lambda layer, states: stream.append(states.clone())),
-        attention(blocks, show),
-    ):
-        own = forward(model, ids)
+    with attention(blocks, show):
+        forward(model, ids)
     if asked := len(shown) < len(blocks):
         with attention(blocks, show):
             forward(model, ids, ask=True)
@@ -360,12 +359,14 @@ class _Positions(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _probe(model: Any, ids: list[int], where: str) -> tuple[list[Call], list[int]]:
+def _probe(model: Any, ids: list[int], where: str) -> tuple[list[Call], Tensor, list[int]]:
     """Run a model and list its modules' calls that map hidden states to hidden states.
 
     Returns
     -------
     calls : list of Call
+    own : Tensor
+        The model's own last state.
     positions : list of int
         How many positions the model's tables of positions have.
     """
@@ -382,7 +383,7 @@ def _probe(model: Any, ids: list[int], where: str) -> tuple[list[Call], list[int
     before = checks.switches(model)
     try:
         with _Positions(ids) as tables:
-            forward(model, ids)
+            own = forward(model, ids)
     except Exception as error:  # of a model's own code, which may ask for anything
         raise checks.refusal(
             where,
@@ -394,7 +395,7 @@ def _probe(model: Any, ids: list[int], where: str) -> tuple[list[Call], list[int
         for handle in handles:
             handle.remove()
     checks.steady(before, checks.switches(model), where)
-    return calls, tables.found
+    return calls, own, tables.found
 
 
 def _find_blocks(
