@@ -117,7 +117,7 @@ def shuffle(model: Any, trained: Tensors, random: Generators) -> None:
         parameter.copy_(torch.from_numpy(shuffled(trained[name], random(name))))
 
 
-class Draws(TorchDispatchMode):
+class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Where torch is asked for random numbers, take those of the tensor that they are for.
 
     Parameters
@@ -128,7 +128,7 @@ class Draws(TorchDispatchMode):
     """
 
     def __init__(self, model: Any, random: Generators) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._random = random
         self._names = {
             parameter.untyped_storage().data_ptr(): (name, parameter.shape)

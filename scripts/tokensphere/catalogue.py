@@ -77,6 +77,11 @@ def runs(config: Mapping[str, Any]) -> list[Run]:
     ]
 
 
+def weight_sets(config: Mapping[str, Any]) -> list[Run]:
+    """List every weight set of a configuration, once: as runs without a prompt."""
+    return list(dict.fromkeys(run._replace(prompt="") for run in runs(config)))
+
+
 def text_views(config: Mapping[str, Any]) -> list[Run]:
     """List the runs whose text view is made unasked: those that figures of one model draw."""
     return [
