@@ -150,8 +150,8 @@ def test_a_package_that_is_not_pinned_is_refused(scripts):
 # --- the library's floors
 
 FLOORS = [
-    "sphere energy spectrum similarity matrices clusters laplacian partitions pieces populations masks "
-    "routing received leaders plateaus projections tracking theory statistics",
+    "sphere energy spectrum similarity matrices clusters laplacian partitions pieces "
+    "populations masks routing received leaders plateaus projections tracking theory statistics",
     "store tables arrays prompts sources models baselines weight_cache weight_sets weight_tables "
     "dequantised config hashes catalogue text_view",
     "extraction particles",
