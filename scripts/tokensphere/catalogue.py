@@ -30,6 +30,10 @@ COLOURS = (
 )
 
 
+# A kind of weights in the catalogue: every random scheme that a model has.
+EVERY = "every"
+
+
 class Run(NamedTuple):
     """One model with one weight set on one prompt."""
 
@@ -144,9 +148,14 @@ def _models(entry: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
 
 def _weights(kind: str, seeds: str, model: str, config: Mapping[str, Any]) -> list[str]:
     """List a model's weight sets of one kind, in the order of the configuration."""
+    listed = [one.partition(".")[0] for one in config["models"][model]["weights"]]
     scheme = config["figures"]["baseline"] if kind == "baseline" else kind
-    found = [one for one in config["models"][model]["weights"] if one.partition(".")[0] == scheme]
-    return found[:1] if seeds == "first" else found
+    schemes = {*listed} - {"trained"} if kind == EVERY else {scheme}
+    return [
+        weights
+        for place, weights in enumerate(config["models"][model]["weights"])
+        if listed[place] in schemes and not (seeds == "first" and listed[place] in listed[:place])
+    ]
 
 
 def _lacking(
@@ -158,7 +167,10 @@ def _lacking(
         role = next(one for one in entry["models"] if config["roles"][one] == both_ways[0])
         return f"{both_ways[0]} is not causal; name a causal model as roles.{role}"
     for kind in entry["weights"]:
-        if not any(_weights(kind, entry["seeds"], model, config) for model in models):
+        if kind == EVERY:  # of one alone there is nothing to compare
+            if max(len(_weights(kind, "first", model, config)) for model in models) < 2:
+                return f"add a second random scheme to the weights of {' or '.join(models)}"
+        elif not any(_weights(kind, entry["seeds"], model, config) for model in models):
             scheme = kind if kind == "trained" else f"{config['figures']['baseline']}.0"
             return f"add {scheme!r} to the weights of {' or '.join(models)}"
     return ""
