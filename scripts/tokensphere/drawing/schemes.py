@@ -28,7 +28,7 @@ PANELS: dict[str, dict[str, tuple[str, str, bool]]] = {
         "rank": ("raw", "effective rank,\nraw states", False),
     },
     "controlled": {
-        "mass": ("mass_near_one_distinct", "mass near 1\n(share of distinct-id pairs)", True),
+        "mass": ("mass_near_one_distinct", "mass near 1\n(distinct-id pairs)", True),
         "rank": ("sphere", "effective rank\non the sphere", False),
     },
 }
