@@ -13,6 +13,7 @@ Matrix = NDArray[np.floating[Any]]
 # Beyond, the eigenvalues of the smaller Gram matrix take many minutes of one core.
 LARGEST = 6144
 VECTOR = "a vector: no matrix"
+NOT_FINITE = "it holds values that are not finite"
 TOO_LARGE = f"the smaller side is above {LARGEST}: not computed"
 
 # What holds the values of a block, by name; GPT-2 keeps them behind queries and keys.
@@ -33,10 +34,13 @@ def operator_norm(tensor: Matrix) -> tuple[float, str]:
     Returns
     -------
     norm : float
-        NaN of a vector, and of a matrix whose smaller side is above `LARGEST`.
+        NaN of a vector, of a matrix whose smaller side is above `LARGEST`, and where a value is
+        not finite.
     reason : str
         Why it is NaN; empty where it is not.
     """
+    if not np.isfinite(tensor).all():
+        return np.nan, NOT_FINITE
     if tensor.ndim < 2:
         return np.nan, VECTOR
     matrix = tensor.reshape(len(tensor), -1).astype(np.float64)
@@ -54,6 +58,8 @@ def operator_norm(tensor: Matrix) -> tuple[float, str]:
 def spectral_radius(matrix: Matrix) -> tuple[float, str]:
     """Return the largest magnitude of an eigenvalue; NaN, and why, where a matrix has none."""
     rows, columns = matrix.shape
+    if not np.isfinite(matrix).all():
+        return np.nan, NOT_FINITE
     if rows != columns:
         return np.nan, f"the value matrix is {rows} x {columns}: only a square one has eigenvalues"
     if rows > LARGEST:

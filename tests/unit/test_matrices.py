@@ -51,6 +51,19 @@ def test_a_matrix_too_large_to_compute_is_said_to_be(monkeypatch):
         assert "not computed" in reason
 
 
+@pytest.mark.parametrize("spoilt", [np.nan, np.inf])
+def test_a_tensor_that_is_not_finite_has_no_norm_and_no_radius_and_says_so(spoilt):
+    tensor = drawn(3, 3)
+    tensor[1, 1] = spoilt
+    for norm, reason in (
+        matrices.operator_norm(tensor),
+        matrices.operator_norm(tensor[1]),
+        matrices.spectral_radius(tensor),
+    ):
+        assert np.isnan(norm)
+        assert "not finite" in reason
+
+
 # --- the spectral radius
 
 
