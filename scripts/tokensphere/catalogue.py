@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from tokensphere import sources
+from tokensphere.config import SCHEMES
 
 # Colour-blind safe (the values of seaborn's "colorblind" palette), in an order in which
 # neighbours differ in lightness too.
@@ -168,8 +169,14 @@ def _lacking(
         return f"{both_ways[0]} is not causal; name a causal model as roles.{role}"
     for kind in entry["weights"]:
         if kind == EVERY:  # of one alone there is nothing to compare
-            if max(len(_weights(kind, "first", model, config)) for model in models) < 2:
-                return f"add a second random scheme to the weights of {' or '.join(models)}"
+            found = [_weights(kind, "first", model, config) for model in models]
+            if max(map(len, found)) < 2:
+                one = {weights.partition(".")[0] for weights in found[0]}
+                other = next(f"{scheme}.0" for scheme in SCHEMES if scheme not in one)
+                return (
+                    f"add a second random scheme, such as {other!r}, to the weights of "
+                    + " or ".join(models)
+                )
         elif not any(_weights(kind, entry["seeds"], model, config) for model in models):
             scheme = kind if kind == "trained" else f"{config['figures']['baseline']}.0"
             return f"add {scheme!r} to the weights of {' or '.join(models)}"

@@ -208,7 +208,8 @@ def test_a_figure_of_every_scheme_needs_two_of_one_model(config):
     figures, skipped = choose(config, {"schemes": EVERY})
     assert figures == {}
     assert skipped == [
-        "schemes is skipped: add a second random scheme to the weights of gpt or bert"
+        "schemes is skipped: add a second random scheme, such as 'orthogonal.0', to the weights of "
+        "gpt or bert"
     ]
     config["models"]["gpt"]["weights"].append("orthogonal.0")
     assert list(choose(config, {"schemes": EVERY})[0]) == ["schemes"]
