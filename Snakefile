@@ -18,6 +18,7 @@ if "models" not in config:
 include: "workflow/rules/common.smk"
 include: "workflow/rules/activations.smk"
 include: "workflow/rules/metrics.smk"
+include: "workflow/rules/weights.smk"
 include: "workflow/rules/figures.smk"
 include: "workflow/rules/report.smk"
 
@@ -30,6 +31,7 @@ rule all:
             for metric in METRICS.values()
             for table in metric["collect"]
         ],
+        [f"results/tables/{table}.csv" for table in WEIGHT_TABLES],
         # What is never collected is made for each run.
         [
             f"results/metrics/{table}/{run.path}.csv"

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from tokensphere import sources
+from tokensphere.config import SCHEMES
 
 # Colour-blind safe (the values of seaborn's "colorblind" palette), in an order in which
 # neighbours differ in lightness too.
@@ -28,6 +29,10 @@ COLOURS = (
     "#fbafe4",
     "#ece133",
 )
+
+
+# A kind of weights in the catalogue: every random scheme that a model has.
+EVERY = "every"
 
 
 class Run(NamedTuple):
@@ -75,6 +80,11 @@ def runs(config: Mapping[str, Any]) -> list[Run]:
         for weights in entry["weights"]
         for prompt in config["prompts"]
     ]
+
+
+def weight_sets(config: Mapping[str, Any]) -> list[Run]:
+    """List every weight set of a configuration, once: as runs without a prompt."""
+    return list(dict.fromkeys(run._replace(prompt="") for run in runs(config)))
 
 
 def text_views(config: Mapping[str, Any]) -> list[Run]:
@@ -142,9 +152,14 @@ def _models(entry: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
 
 def _weights(kind: str, seeds: str, model: str, config: Mapping[str, Any]) -> list[str]:
     """List a model's weight sets of one kind, in the order of the configuration."""
+    listed = [one.partition(".")[0] for one in config["models"][model]["weights"]]
     scheme = config["figures"]["baseline"] if kind == "baseline" else kind
-    found = [one for one in config["models"][model]["weights"] if one.partition(".")[0] == scheme]
-    return found[:1] if seeds == "first" else found
+    schemes = {*listed} - {"trained"} if kind == EVERY else {scheme}
+    return [
+        weights
+        for place, weights in enumerate(config["models"][model]["weights"])
+        if listed[place] in schemes and not (seeds == "first" and listed[place] in listed[:place])
+    ]
 
 
 def _lacking(
@@ -156,7 +171,16 @@ def _lacking(
         role = next(one for one in entry["models"] if config["roles"][one] == both_ways[0])
         return f"{both_ways[0]} is not causal; name a causal model as roles.{role}"
     for kind in entry["weights"]:
-        if not any(_weights(kind, entry["seeds"], model, config) for model in models):
+        if kind == EVERY:  # of one alone there is nothing to compare
+            found = [_weights(kind, "first", model, config) for model in models]
+            if max(map(len, found)) < 2:
+                one = {weights.partition(".")[0] for weights in found[0]}
+                other = next(f"{scheme}.0" for scheme in SCHEMES if scheme not in one)
+                return (
+                    f"add a second random scheme, such as {other!r}, to the weights of "
+                    + " or ".join(models)
+                )
+        elif not any(_weights(kind, entry["seeds"], model, config) for model in models):
             scheme = kind if kind == "trained" else f"{config['figures']['baseline']}.0"
             return f"add {scheme!r} to the weights of {' or '.join(models)}"
     return ""

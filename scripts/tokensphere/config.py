@@ -16,7 +16,7 @@ from jsonschema.exceptions import ValidationError
 from tokensphere import prompts
 from tokensphere.harness.errors import UserError
 
-SCHEMES = ("norm_matched", "orthogonal")
+SCHEMES = ("norm_matched", "orthogonal", "gaussian", "shuffled")
 # Schemes that need no trained weights, only their shapes.
 FROM_SHAPES = ("orthogonal", "gaussian")
 WEIGHTS = re.compile(rf"trained|(?:{'|'.join(SCHEMES)})\.(?:0|[1-9]\d*)")

@@ -7,18 +7,22 @@ import shutil
 import signal
 import subprocess
 import sys
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.numpy import load_file
 
 from tokensphere import baselines, config, hashes, models, weight_cache
 from tokensphere.harness.errors import UserError
+from tools import checkpoints
 from tools.stand_in import SCRIPTS
 
 KINDS = ("gpt2", "llama", "bert", "albert")
+SCHEMES = tuple(baselines.SCHEMES)
 
 # By name, not by the module's class: the library goes by class.
 NORM = re.compile(r"(^|\.)(ln_\w+|norm|\w*layer_?norm)\.(weight|bias)$", re.IGNORECASE)
@@ -129,12 +133,13 @@ def test_scheme_seed_and_tensor_name_each_decide_the_generator():
     assert len(set(first)) == 4
 
 
-def test_a_draw_does_not_depend_on_the_other_tensors(checkpoint, tmp_path):
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_draw_does_not_depend_on_the_other_tensors(checkpoint, tmp_path, scheme):
     folder = checkpoint("gpt2")
     model = models.load(folder, "cpu", "this run")
     del model.wte  # the first that is drawn
-    baselines.randomise(model, "norm_matched", 0)
-    whole = tensors(draw(folder, tmp_path))
+    baselines.randomise(model, scheme, 0)
+    whole = tensors(draw(folder, tmp_path, scheme=scheme))
     remaining = dict(model.named_parameters())
     assert remaining.keys() == whole.keys() - {"wte.weight"}
     for name, parameter in remaining.items():
@@ -145,10 +150,11 @@ DRAW = """
 import sys
 from pathlib import Path
 from tokensphere import baselines, hashes
-cache, folder = map(Path, sys.argv[1:])
-print(baselines.ensure(
-    cache, "sha256:source", folder, "norm_matched", 0, known=hashes.Cache(""), where="this run"
-))
+cache, folder = map(Path, sys.argv[1:3])
+for scheme in sys.argv[3:]:
+    print(baselines.ensure(
+        cache, "sha256:source", folder, scheme, 0, known=hashes.Cache(""), where="this run"
+    ))
 """
 
 
@@ -167,16 +173,83 @@ def test_a_draw_has_the_same_bytes_in_every_process_with_any_number_of_threads(d
 
     folder = damaged("bert", drop_pooler)
     torch.set_num_threads(2)
-    here = draw(folder, tmp_path / "here")
-    there = Path(python(DRAW, tmp_path / "there", folder, threads=1).communicate()[0].strip())
-    assert files(here) == files(there)
+    here = [draw(folder, tmp_path / "here", scheme=scheme) for scheme in SCHEMES]
+    process = python(DRAW, tmp_path / "there", folder, *SCHEMES, threads=1)
+    there = map(Path, process.communicate()[0].split())
+    assert [files(place) for place in here] == [files(place) for place in there]
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_model_that_was_drawn_is_the_one_that_is_loaded(checkpoint, tmp_path, kind, scheme):
+    folder = checkpoint(kind)
+    model = models.load(folder, "cpu", "this run")
+    baselines.randomise(model, scheme, 0)
+    loaded = models.load(draw(folder, tmp_path, scheme=scheme), "cpu", "this run")
+    drawn = dict(loaded.named_parameters())
+    assert drawn.keys() == dict(model.named_parameters()).keys()
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, drawn[name]), name
+    buffers = dict(loaded.named_buffers())
+    for name, buffer in model.named_buffers():
+        assert torch.equal(buffer, buffers[name]), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_trained_weights_and_those_of_every_scheme_all_differ(checkpoint, tmp_path, kind):
+    folder = checkpoint(kind)
+    sets = [folder, *(draw(folder, tmp_path, scheme=scheme) for scheme in SCHEMES)]
+    for one, two in combinations([matrices(place) for place in sets], 2):
+        assert one.keys() == two.keys()
+        assert not any(np.array_equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_checkpoint_of_half_precision_is_drawn_from_its_values_in_float32(
+    damaged, tmp_path, scheme, dtype
+):
+    def round_off(tensors):
+        tensors.update({name: one.to(dtype) for name, one in tensors.items()})
+
+    def widen(tensors):
+        tensors.update({name: one.to(dtype).float() for name, one in tensors.items()})
+
+    half = draw(damaged("bert", round_off), tmp_path / "half", scheme=scheme)
+    drawn = tensors(half)
+    assert {one.dtype for one in drawn.values()} == {np.dtype("float32")}
+    full = tensors(draw(damaged("bert", widen), tmp_path / "full", scheme=scheme))
+    assert drawn.keys() == full.keys()
+    for name, one in drawn.items():
+        np.testing.assert_array_equal(one, full[name], err_msg=name)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_tied_embeddings_stay_tied(tmp_path, kind, scheme):
+    folder = checkpoints.write(kind, tmp_path / "trained", tie_word_embeddings=True)
+    place = draw(folder, tmp_path / "cache", scheme=scheme)
+    model = transformers.AutoModelForCausalLM.from_pretrained(place)
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    assert "lm_head.weight" not in tensors(place)
+
+
+def test_a_tensor_that_two_modules_share_stays_shared(checkpoint):
+    for scheme in SCHEMES:
+        model = models.load(checkpoint("gpt2"), "cpu", "this run")
+        model.h[1].mlp.c_fc.weight = model.h[0].mlp.c_fc.weight
+        report = baselines.randomise(model, scheme, 0)
+        assert model.h[1].mlp.c_fc.weight is model.h[0].mlp.c_fc.weight
+        assert "h.1.mlp.c_fc.weight" not in {one["tensor"] for one in report}
 
 
 def test_a_tensor_that_is_still_the_trained_one_is_refused(checkpoint, tmp_path, monkeypatch):
-    def draw_nothing(trained, random):
-        return trained.copy()
+    def draw_nothing(model, trained, random):
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.from_numpy(trained[name]))
 
-    monkeypatch.setitem(baselines.SCHEMES, "norm_matched", (draw_nothing, draw_nothing))
+    monkeypatch.setitem(baselines.SCHEMES, "norm_matched", draw_nothing)
     with pytest.raises(RuntimeError, match=r"norm_matched\.0: wte\.weight is still the trained"):
         draw(checkpoint("gpt2"), tmp_path)
 
@@ -267,13 +340,169 @@ def test_schemes_of_the_library_and_of_the_configuration_are_the_same():
     assert tuple(baselines.SCHEMES) == config.SCHEMES
 
 
-@pytest.mark.parametrize("scheme", list(baselines.SCHEMES))
-def test_every_scheme_draws_apart_from_the_others_with_the_same_seed(checkpoint, tmp_path, scheme):
-    other = next(one for one in baselines.SCHEMES if one != scheme)
+@pytest.mark.parametrize("scheme, other", list(combinations(SCHEMES, 2)))
+def test_every_scheme_draws_apart_from_the_others_with_the_same_seed(
+    checkpoint, tmp_path, scheme, other
+):
     one, two = (matrices(draw(checkpoint("gpt2"), tmp_path, scheme=s)) for s in (scheme, other))
     for name, drawn in one.items():
         correlation = np.corrcoef(drawn.ravel(), two[name].ravel())[0, 1]
         assert abs(correlation) < 5 / np.sqrt(drawn.size), name  # as above
+
+
+# --- the gaussian scheme: what the family's own initialisation does
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def gaussian(request, checkpoint, tmp_path_factory):
+    """A gaussian draw, and its configuration."""
+    folder = draw(checkpoint(request.param), tmp_path_factory.mktemp("cache"), scheme="gaussian")
+    return folder, transformers.AutoConfig.from_pretrained(folder)
+
+
+def in_torch_itself(config, seed) -> dict[str, np.ndarray]:
+    """What transformers itself makes of a configuration, with torch's own random numbers."""
+    torch.manual_seed(seed)
+    model = transformers.AutoModel.from_config(config, dtype=torch.float32)
+    return {name: one.detach().numpy() for name, one in model.named_parameters()}
+
+
+def test_every_tensor_has_the_spread_that_its_family_gives_it(gaussian):
+    folder, family = gaussian
+    spread = family.initializer_range
+    for name, one in matrices(folder).items():
+        expected = spread
+        if name.endswith("c_proj.weight"):  # GPT-2: two of them add to the stream in each block
+            expected /= np.sqrt(2 * family.num_hidden_layers)
+        values = one.astype(np.float64)
+        if name.endswith("word_embeddings.weight") or "embed_tokens" in name:
+            assert not values[family.pad_token_id].any(), name
+            values = np.delete(values, family.pad_token_id, axis=0)
+        values = values.ravel() / expected
+        # Five standard errors of a mean, a variance and a fourth moment, as above.
+        assert abs(values.mean()) < 5 / np.sqrt(values.size), name
+        assert abs((values**2).mean() - 1) < 5 * np.sqrt(2 / values.size), name
+        assert abs((values**4).mean() - 3) < 5 * np.sqrt(96 / values.size), name
+
+
+def test_constants_are_those_of_the_family_and_all_else_is_drawn_as_it_draws(gaussian):
+    folder, family = gaussian
+    one, two = (in_torch_itself(family, seed) for seed in (0, 1))
+    drawn = tensors(folder)
+    assert drawn.keys() == one.keys()
+    for name, values in drawn.items():
+        fixed = one[name] == two[name]  # what no seed changes
+        np.testing.assert_array_equal(values[fixed], one[name][fixed], err_msg=name)
+        assert fixed.all() == (values.ndim < 2), name
+        assert np.isfinite(values).all(), name
+        if not fixed.all():
+            size = (~fixed).sum()
+            ratio = values[~fixed].std() / one[name][~fixed].std()
+            # Of two samples of one normal distribution: 1 / sqrt(size) is the standard error.
+            assert abs(ratio - 1) < 5 / np.sqrt(size), name
+
+
+def test_a_family_that_draws_in_several_steps_is_refused_in_words(checkpoint):
+    model = models.load(checkpoint("bert"), "cpu", "this run")
+
+    def truncated(module):
+        if isinstance(module, torch.nn.Linear):
+            torch.nn.init.trunc_normal_(module.weight, std=0.02, a=-0.04, b=0.04)
+
+    model._init_weights = truncated
+    with pytest.raises(UserError, match="numbers that are for no tensor of the model"):
+        baselines.randomise(model, "gaussian", 0)
+
+
+def test_a_family_that_leaves_a_tensor_to_its_constructor_is_refused_by_name(checkpoint):
+    model = models.load(checkpoint("gpt2"), "cpu", "this run")
+    model.wpe.register_parameter("extra", torch.nn.Parameter(torch.ones(3)))
+    with pytest.raises(UserError, match=r"does not set wpe\.extra") as caught:
+        baselines.randomise(model, "gaussian", 0)
+    assert "another random scheme" in caught.value.hint
+
+
+def test_a_family_that_draws_otherwise_is_refused_in_words(checkpoint):
+    model = models.load(checkpoint("gpt2"), "cpu", "this run")
+    model._init_weights = lambda module: torch.rand(3)
+    with pytest.raises(UserError, match=r"draws by aten\.rand"):
+        baselines.randomise(model, "gaussian", 0)
+
+
+def test_parts_of_a_tensor_are_drawn_apart_and_uniform_numbers_keep_their_ends(checkpoint):
+    model = models.load(checkpoint("gpt2"), "cpu", "this run")
+    usual = model._init_weights
+
+    def in_parts(module):
+        usual(module)
+        if module is model.wpe:
+            module.weight[:256].uniform_(-3, -1)
+            module.weight[256:].uniform_(2, 4)
+
+    model._init_weights = in_parts
+    baselines.randomise(model, "gaussian", 0)
+    low, high = model.wpe.weight.detach().numpy().astype(np.float64).reshape(2, -1)
+    for part, middle in ((low, -2), (high, 3)):
+        assert abs(part - middle).max() <= 1
+        # Uniform in [-1, 1]: variance 1/3.
+        assert abs(part.mean() - middle) < 5 * np.sqrt(1 / 3 / part.size)
+    assert abs(np.corrcoef(low, high)[0, 1]) < 5 / np.sqrt(low.size)
+
+
+# --- the shuffled scheme
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def shuffled(request, checkpoint, tmp_path_factory):
+    """A trained checkpoint and its shuffled draw."""
+    trained = checkpoint(request.param)
+    return trained, draw(trained, tmp_path_factory.mktemp("cache"), scheme="shuffled")
+
+
+def test_shuffled_tensors_hold_exactly_the_trained_values(shuffled):
+    trained, drawn = map(tensors, shuffled)
+    for name, one in trained.items():
+        np.testing.assert_array_equal(
+            np.sort(drawn[name], axis=None), np.sort(one, axis=None), err_msg=name
+        )
+
+
+def test_norms_and_biases_are_shuffled_too(shuffled):
+    trained, drawn = map(tensors, shuffled)
+    flat = [name for name, one in trained.items() if one.ndim == 1]
+    assert flat
+    assert not [name for name in flat if np.array_equal(trained[name], drawn[name])]
+
+
+def test_shuffling_moves_every_entry_anywhere(shuffled):
+    trained, drawn = map(matrices, shuffled)
+    for name, one in trained.items():
+        places = np.argsort(np.argsort(drawn[name], axis=None))
+        before = np.argsort(np.argsort(one, axis=None))
+        # Ranks are all different; a random permutation leaves one in its place on average.
+        assert (places == before).sum() < 10, name
+
+
+def test_shuffling_destroys_the_singular_structure():
+    random = np.random.default_rng(0)
+    left, right = random.standard_normal((2, 200, 3))
+    trained = (left @ right.T).astype(np.float32)  # rank 3
+    drawn = baselines.shuffled(trained, np.random.default_rng(1))
+    before, after = (np.linalg.svd(one.astype(np.float64))[1] for one in (trained, drawn))
+    assert (before > 1e-4 * before[0]).sum() == 3
+    # Independent entries of variance v: all below v^(1/2) (200^(1/2) + 200^(1/2)), the edge of
+    # the bulk, but for what their mean adds; 10% covers how far the largest of 200 fluctuates.
+    edge = 2 * np.sqrt(200) * trained.std()
+    assert after[0] < 1.1 * edge < before[0]
+    assert (after > 0.01 * edge).sum() > 190
+
+
+def test_a_matrix_of_equal_entries_may_stay_as_it_is(damaged, tmp_path):
+    def flatten(tensors):
+        tensors["embeddings.token_type_embeddings.weight"].fill_(0.5)
+
+    place = draw(damaged("bert", flatten), tmp_path / "cache", scheme="shuffled")
+    assert (tensors(place)["embeddings.token_type_embeddings.weight"] == 0.5).all()
 
 
 # --- the cache

@@ -183,6 +183,66 @@ def test_another_scheme_is_no_baseline(config):
     }  # fmt: skip
 
 
+EVERY = CURVES | {
+    "models": ["focus", "second"],
+    "weights": ["trained", "every"],
+    "prompts": "one",
+    "seeds": "first",
+}
+
+
+def test_every_random_scheme_is_drawn_by_its_first_seed(config):
+    config["models"]["gpt"]["weights"] += ["shuffled.2", "orthogonal.0", "shuffled.1"]
+    figures, skipped = choose(config, {"schemes": EVERY})
+    assert [run.path for run in figures["schemes"].runs] == [
+        "gpt/trained/wiki",
+        "gpt/norm_matched.3/wiki",
+        "gpt/shuffled.2/wiki",
+        "gpt/orthogonal.0/wiki",
+        "bert/trained/wiki",
+        "bert/norm_matched.1/wiki",
+    ]
+    assert skipped == []
+
+
+def test_every_random_scheme_is_drawn_with_all_its_seeds_where_asked_for(config):
+    config["models"]["gpt"]["weights"] += ["shuffled.2", "shuffled.1"]
+    figures, _ = choose(config, {"schemes": EVERY | {"seeds": "all", "models": ["focus"]}})
+    assert [run.weights for run in figures["schemes"].runs] == [
+        "trained", "norm_matched.3", "norm_matched.0", "shuffled.2", "shuffled.1",
+    ]  # fmt: skip
+
+
+def test_another_scheme_redraws_the_figure_of_every_scheme_alone(config):
+    config["models"]["bert"]["weights"].append("shuffled.0")
+
+    def add(other):
+        other["models"]["gpt"]["weights"].append("orthogonal.0")
+
+    assert changed(config, add, FIGURES | {"schemes": EVERY}) == {"schemes"}
+
+
+def test_a_figure_of_every_scheme_needs_two_of_one_model(config):
+    figures, skipped = choose(config, {"schemes": EVERY})
+    assert figures == {}
+    assert skipped == [
+        "schemes is skipped: add a second random scheme, such as 'orthogonal.0', to the weights of "
+        "gpt or bert"
+    ]
+    config["models"]["gpt"]["weights"].append("orthogonal.0")
+    assert list(choose(config, {"schemes": EVERY})[0]) == ["schemes"]
+
+
+def test_weight_sets_are_listed_once_whatever_the_prompts(config):
+    assert [(run.model, run.weights) for run in catalogue.weight_sets(config)] == [
+        ("gpt", "trained"),
+        ("gpt", "norm_matched.3"),
+        ("gpt", "norm_matched.0"),
+        ("bert", "norm_matched.1"),
+        ("bert", "trained"),
+    ]
+
+
 def test_params_are_all_that_the_drawing_depends_on(config):
     figures, _ = choose(config)
     assert figures["random"].params == {
@@ -381,7 +441,8 @@ def test_every_entry_names_things_that_exist(root):
         assert entry["models"] == "all" or entry["models"], name
         assert entry["models"] == "all" or set(entry["models"]) <= {"focus", "second"}, name
         assert entry.get("causal", False) in (True, False), name
-        assert {*entry["weights"], *entry.get("matches", [])} <= {"trained", "baseline"}, name
+        kinds = {"trained", "baseline", catalogue.EVERY}
+        assert {*entry["weights"], *entry.get("matches", [])} <= kinds, name
         assert entry["seeds"] in ("all", "first"), name
         assert entry["prompts"] in ("all", "one"), name
 

@@ -150,10 +150,10 @@ def test_a_package_that_is_not_pinned_is_refused(scripts):
 # --- the library's floors
 
 FLOORS = [
-    "sphere energy spectrum similarity clusters laplacian partitions pieces populations masks "
-    "routing received leaders plateaus projections tracking theory statistics",
+    "sphere energy spectrum similarity matrices clusters laplacian partitions pieces "
+    "populations masks routing received leaders plateaus projections tracking theory statistics",
     "store tables arrays prompts sources checks models baselines weight_cache weight_sets "
-    "dequantised shapes downloads config hashes catalogue text_view",
+    "weight_tables dequantised shapes downloads config hashes catalogue text_view",
     "extraction particles",
     "drawing claims audit",
 ]

@@ -199,7 +199,8 @@ def test_a_value_that_is_given_stays(mine, schema):
 
 
 @pytest.mark.parametrize(
-    "weights", ["trained", "norm_matched.0", "norm_matched.10", "orthogonal.3"]
+    "weights",
+    ["trained", "norm_matched.0", "norm_matched.10", "orthogonal.3", "gaussian.0", "shuffled.1"],
 )
 def test_weight_sets_are_trained_or_a_scheme_and_a_seed(mine, schema, weights):
     mine["models"]["bert"]["weights"] = [weights]
@@ -346,7 +347,7 @@ def test_an_illegal_constant_is_shown(refusal, metrics, what):
         ("norm_matched", "give a seed after the scheme: norm_matched.0"),
         ("norm_matched.x", "give a seed after the scheme: norm_matched.0"),
         ("norm_matched.00", "give a seed after the scheme: norm_matched.0"),
-        ("xavier.0", "known here: trained, norm_matched, orthogonal"),
+        ("xavier.0", "known here: trained, norm_matched, orthogonal, gaussian, shuffled"),
         ("orthogonl.0", "did you mean 'orthogonal'?"),
         ("orthogonal", "give a seed after the scheme: orthogonal.0"),
         ("trained\n", "did you mean 'trained'?"),
@@ -414,7 +415,7 @@ def test_an_empty_prompt_is_refused(tmp_path, refusal):
         ((*BERT, "label"), "", "'' should be non-empty"),
         ((*BERT, "weights"), [], "[] should be non-empty"),
         ((*BERT, "weights"), ["a", "a"], "['a', 'a'] has non-unique elements"),
-        (("figures", "baseline"), "gaussian", "'gaussian' is not a legal value"),
+        (("figures", "baseline"), "xavier", "'xavier' is not a legal value"),
     ],
 )  # fmt: skip
 def test_an_illegal_value_is_shown(refusal, path, value, what):

@@ -13,9 +13,11 @@ FIGURES = yaml.safe_load((REPOSITORY / "workflow/figures.yaml").read_text())
 METRICS = yaml.safe_load((REPOSITORY / "workflow/metrics.yaml").read_text())
 RUNS = [
     f"tiny ({weights}) on {prompt}"
-    for weights in ("trained", "norm_matched.0")
+    for weights in ("trained", "norm_matched.0", "shuffled.0")
     for prompt in ("harbour", "kitchen")
 ]
+WEIGHTS = {f"Measure the weights of {run.partition(' on ')[0]}" for run in RUNS}
+WEIGHT_TABLES = {f"Collect {table} of all weight sets" for table in ("weights", "value_matrices")}
 SHEET = {"Put all figures on one sheet"}
 
 
@@ -101,6 +103,11 @@ def test_an_edited_script_reruns_its_own_tables_and_figures(workspace):
     assert "Draw fig03_mass_near_one" not in plan
 
 
+def test_edited_tables_of_weights_make_nothing_else_anew(workspace):
+    workspace.edit("scripts/tokensphere/matrices.py", '"""Matrices', '"""The matrices')
+    assert workspace.plan() == WEIGHTS | WEIGHT_TABLES
+
+
 def test_an_edited_harness_reruns_nothing(workspace):
     for path in (workspace.folder / "scripts/tokensphere/harness").glob("*.py"):
         path.write_text(path.read_text() + "# a comment\n")
@@ -132,7 +139,7 @@ def test_what_a_caption_says_of_one_figure_redraws_that_figure_alone(workspace):
 def test_a_new_prompt_runs_itself_and_redraws_figures_of_many_prompts(workspace):
     workspace.add_prompt("attic", "Rain came in under the slates, so we slept in the kitchen.")
     plan = workspace.plan()
-    runs = {"tiny (trained) on attic", "tiny (norm_matched.0) on attic"}
+    runs = {run.replace("harbour", "attic") for run in RUNS if run.endswith("harbour")}
     assert plan == (
         {"Read the prompt attic"}
         | figures(prompts="all")
@@ -168,8 +175,8 @@ def test_a_swapped_checkpoint_of_the_same_size_and_time_reruns_its_runs(workspac
     shutil.copy(swap, place)
     os.utime(place, ns=(before.st_atime_ns, before.st_mtime_ns))
     plan = workspace.plan()
-    assert len([one for one in plan if one.startswith("Extract")]) == 4
-    assert plan >= ALL_FIGURES
+    assert len([one for one in plan if one.startswith("Extract")]) == len(RUNS)
+    assert plan >= ALL_FIGURES | WEIGHTS | WEIGHT_TABLES
 
 
 def test_a_moved_checkpoint_reruns_nothing(workspace):
@@ -226,4 +233,5 @@ def test_a_configfile_replaces_the_default_and_never_mixes(workspace):
     stats = {
         line.split()[0]: line.split()[-1] for line in out.splitlines() if len(line.split()) == 2
     }
-    assert stats["extract"] == "4"
+    assert int(stats["extract"]) == len(RUNS)
+    assert stats["weights"] == "3"

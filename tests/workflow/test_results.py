@@ -23,9 +23,27 @@ def test_collected_tables_name_the_run_in_front(finished):
     assert set(zip(table["weights"], table["weights_are"], strict=True)) == {
         ("trained", "trained"),
         ("norm_matched.0", "norm_matched.0"),
+        ("shuffled.0", "shuffled.0"),
     }
     assert set(table["label"]) == {"tiny"}
-    assert len(table[["model", "weights", "prompt"]].drop_duplicates()) == 4
+    assert len(table[["model", "weights", "prompt"]].drop_duplicates()) == 6
+
+
+def test_tables_of_weights_have_every_weight_set_beside_the_trained_norms(finished):
+    norms, values = (
+        pd.read_csv(finished.folder / f"results/tables/{table}.csv")
+        for table in ("weights", "value_matrices")
+    )
+    for table in (norms, values):
+        assert list(table.columns[:4]) == ["model", "weights", "label", "weights_are"]
+        assert table["weights"].unique().tolist() == ["trained", "norm_matched.0", "shuffled.0"]
+    trained, matched, shuffled = (one for _, one in norms.groupby("weights", sort=False))
+    for random in (matched, shuffled):
+        for norm in ("trained_norm", "trained_operator_norm"):
+            assert random[norm].equals(trained[norm].set_axis(random.index))
+    # Other roundings of the same entries, added in another order.
+    assert shuffled["random_norm"].tolist() == pytest.approx(trained["trained_norm"], rel=1e-12)
+    assert values["layer"].tolist() == [1, 2] * 3
 
 
 def test_every_output_has_a_record_that_names_it(finished):

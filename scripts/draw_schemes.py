@@ -1,0 +1,33 @@
+"""Draw a figure of schemes: trained weights beside every random scheme."""
+
+from tokensphere.harness.job import job
+
+with job(snakemake) as run:
+    from functools import partial
+    from pathlib import Path
+
+    from tokensphere import tables
+    from tokensphere.drawing import readings, schemes
+
+    figure = run.params.figure
+    products, ranks = (
+        [tables.read(path) for path in run.input[name]]
+        for name in ("inner_products", "effective_rank")
+    )
+    trained_as = {
+        one["model"]: one["weights_are"] for one in figure["runs"] if one["weights"] == "trained"
+    }
+    data = schemes.assemble(products, ranks, figure["runs"])
+    readings.write(
+        run.output,
+        data,
+        partial(
+            schemes.draw,
+            title=f"Trained weights and random schemes, prompt {figure['prompt']}",
+            looks=figure["options"]["looks"],
+        ),
+        keys=schemes.KEYS,
+        empty=schemes.EMPTY,
+        template=Path(run.input.template),
+        facts=figure | {"trained_as": trained_as},
+    )

@@ -1,0 +1,82 @@
+# From checkpoints to tables of weights, without a prompt.
+#
+# Reads: the checkpoint folders of the configuration.
+# Makes: results/weights/{model}/{weights}.csv, norms of every tensor
+#        results/value_matrices/{model}/{weights}.csv, spectral radii of the value matrices
+#        results/tables/{weights,value_matrices}.csv, all weight sets together; no rule reads them
+
+WEIGHTS = "{model}/{weights}"
+WEIGHT_TABLES = ["weights", "value_matrices"]
+
+
+rule weights:
+    input:
+        # Beside random weights stand the trained norms.
+        trained=lambda wildcards: (
+            []
+            if wildcards.weights == "trained"
+            else f"results/weights/{wildcards.model}/trained.csv"
+        ),
+        code=code("weights.py"),
+    output:
+        table=f"results/weights/{WEIGHTS}.csv",
+        values=f"results/value_matrices/{WEIGHTS}.csv",
+    log:
+        f"results/logs/weights/{WEIGHTS}.log",
+    benchmark:
+        f"results/benchmarks/weights/{WEIGHTS}.tsv"
+    conda:
+        "../../envs/extract.yaml"
+    resources:
+        # As an extraction, which may draw the same weights.
+        mem_mb=lambda wildcards: (
+            1500 + 2 * sources.weights_mb(CHECKPOINTS[wildcards.model]["folder"])
+        ),
+    params:
+        source=lambda wildcards: CHECKPOINTS[wildcards.model]["source"],
+        versions=versions("weights.py"),
+        # Depending on `input` keeps it out of rerun triggers: a moved folder is the same source.
+        where=lambda wildcards, input: {
+            "source": dict(CONFIG["models"][wildcards.model]["source"]),
+            "cache": CONFIG["cache"],
+        },
+    message:
+        "Measure the weights of {wildcards.model} ({wildcards.weights})"
+    script:
+        "../../scripts/weights.py"
+
+
+rule collect_weights:
+    input:
+        tables=expand(
+            "results/{{table}}/{run.model}/{run.weights}.csv", run=catalogue.weight_sets(CONFIG)
+        ),
+        code=code("collect.py"),
+    output:
+        table="results/tables/{table}.csv",
+    log:
+        "results/logs/collect_weights/{table}.log",
+    benchmark:
+        "results/benchmarks/collect_weights/{table}.tsv"
+    wildcard_constraints:
+        table="|".join(WEIGHT_TABLES),
+    conda:
+        "../../envs/analyse.yaml"
+    params:
+        runs=[
+            {
+                "model": run.model,
+                "weights": run.weights,
+                "label": catalogue.label(run.model, CONFIG),
+                "weights_are": catalogue.weights_are(run, CONFIG),
+            }
+            for run in catalogue.weight_sets(CONFIG)
+        ],
+        versions=versions("collect.py"),
+    message:
+        "Collect {wildcards.table} of all weight sets"
+    script:
+        "../../scripts/collect.py"
+
+
+ruleorder: collect_weights > collect
