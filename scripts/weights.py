@@ -13,7 +13,7 @@ with job(snakemake) as run:
     )
     if "seed" in facts:
         run.seeds["weights"] = facts["seed"]
-    trained = None
+    trained = None if run.wildcards.weights == "trained" else {}
     if run.input.trained:
         frame = tables.read(run.input.trained)
         norms = zip(frame["trained_norm"], frame["trained_operator_norm"], strict=True)

@@ -13,6 +13,8 @@ from tokensphere import baselines, matrices
 
 NORMS = ("tensor", "layer", "trained_norm", "random_norm", "trained_operator_norm",
          "operator_norm", "reason")  # fmt: skip
+UNTRAINED = (float("nan"), float("nan"))
+NO_TRAINED = "an architecture alone has no trained weights"
 VALUES = ("layer", "tensor", "spectral_radius", "reason")
 
 
@@ -26,8 +28,8 @@ def norms(
     model : transformers.PreTrainedModel
         In float32, on the CPU.
     trained : mapping, optional
-        Tensor -> Frobenius and operator norm of the trained one; where not given, the model has
-        the trained weights.
+        Tensor -> Frobenius and operator norm of the trained one, empty where an architecture has
+        no trained weights; where not given, the model has the trained weights.
 
     Returns
     -------
@@ -41,7 +43,7 @@ def norms(
         If the trained weights have other tensors.
     """
     parameters = dict(model.named_parameters())
-    if trained is not None and trained.keys() != parameters.keys():
+    if trained and trained.keys() != parameters.keys():
         odd = sorted(trained.keys() ^ parameters.keys())
         raise ValueError(f"trained and random weights differ in {len(odd)} tensors, first {odd[0]}")
     rows = []
@@ -49,7 +51,9 @@ def norms(
         tensor = parameter.detach().numpy()
         frobenius = baselines.frobenius_norm(tensor)
         operator, reason = matrices.operator_norm(tensor)
-        trained_norms = trained[name] if trained is not None else (frobenius, operator)
+        trained_norms = (frobenius, operator) if trained is None else trained.get(name, UNTRAINED)
+        if trained == {}:
+            reason = "; ".join(filter(None, [reason, NO_TRAINED]))
         row = (name, _number(name), trained_norms[0], frobenius, trained_norms[1], operator, reason)
         rows.append(dict(zip(NORMS, row, strict=True)))
     return rows

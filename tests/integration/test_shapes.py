@@ -25,9 +25,10 @@ def find(source, weights, cache):
     return weight_sets.find(source, identity, weights, cache, "here")
 
 
+@pytest.mark.parametrize("weights", ["orthogonal.0", "gaussian.0"])
 @pytest.mark.parametrize("source", [ALBERT, GPT2])
-def test_random_weights_of_an_architecture_run_on_bytes(source, tmp_path):
-    folder, facts = find(source, "orthogonal.0", tmp_path)
+def test_random_weights_of_an_architecture_run_on_bytes(source, weights, tmp_path):
+    folder, facts = find(source, weights, tmp_path)
     run = load(folder, "Émile, 1762", **facts)
     extraction.extract(run, tmp_path / "run.zarr.zip")
     with store.Activations(tmp_path / "run.zarr.zip") as activations:

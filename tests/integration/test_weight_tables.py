@@ -195,3 +195,11 @@ def test_spectral_radii_of_the_studys_checkpoints_are_those_it_found(name):
     radii = [row["spectral_radius"] for row in weight_tables.value_radii(load(folder))]
     digits = len(f"{FOUND[name]}".partition(".")[2])
     assert np.mean(radii) == pytest.approx(FOUND[name], abs=0.51 * 10**-digits)
+
+
+def test_an_architecture_has_no_trained_norms_and_says_so(checkpoint):
+    model = models.load(checkpoint("gpt2"), "cpu", "here")
+    for row in weight_tables.norms(model, {}):
+        assert np.isnan([row["trained_norm"], row["trained_operator_norm"]]).all()
+        assert row["random_norm"] > 0
+        assert row["reason"].endswith("an architecture alone has no trained weights")
