@@ -1858,6 +1858,7 @@ def test_a_histogram_says_what_its_axis_is(caption, scale, matched, sentence):
 
 def test_every_caption_template_is_rendered_in_a_test(root):
     used = {CATALOGUE[name]["caption"] for name in FIGURES}
-    used |= {"populations", "rivers", "projections", "groups", "heads"}  # in test_drawing_{...}.py
+    # In test_drawing_{...}.py:
+    used |= {"populations", "rivers", "projections", "groups", "heads", "schemes"}
     used |= {"text_view"}  # no template: the report shows it as it is
     assert {path.stem for path in (root / "workflow/report").glob("*.rst")} == used
