@@ -25,8 +25,7 @@ def base_config() -> dict:
         "models": {
             "tiny": {
                 "source": {"local": "checkpoints/tiny"},
-                # Two schemes: fig22 compares them.
-                "weights": ["trained", "norm_matched.0", "shuffled.0"],
+                "weights": ["trained", "norm_matched.0"],
             }
         },
         "prompts": {name: {"file": f"texts/{name}.txt"} for name in TEXTS},

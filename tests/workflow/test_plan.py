@@ -9,11 +9,16 @@ import yaml
 from tools import checkpoints
 
 REPOSITORY = Path(__file__).parents[2]
-FIGURES = yaml.safe_load((REPOSITORY / "workflow/figures.yaml").read_text())
+# The workspace has one random scheme: there is nothing to compare schemes with.
+FIGURES = {
+    name: entry
+    for name, entry in yaml.safe_load((REPOSITORY / "workflow/figures.yaml").read_text()).items()
+    if "every" not in entry["weights"]
+}
 METRICS = yaml.safe_load((REPOSITORY / "workflow/metrics.yaml").read_text())
 RUNS = [
     f"tiny ({weights}) on {prompt}"
-    for weights in ("trained", "norm_matched.0", "shuffled.0")
+    for weights in ("trained", "norm_matched.0")
     for prompt in ("harbour", "kitchen")
 ]
 WEIGHTS = {f"Measure the weights of {run.partition(' on ')[0]}" for run in RUNS}
@@ -234,4 +239,4 @@ def test_a_configfile_replaces_the_default_and_never_mixes(workspace):
         line.split()[0]: line.split()[-1] for line in out.splitlines() if len(line.split()) == 2
     }
     assert int(stats["extract"]) == len(RUNS)
-    assert stats["weights"] == "3"
+    assert stats["weights"] == "2"
