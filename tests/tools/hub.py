@@ -32,6 +32,18 @@ def serve(repository: str, folder: Path) -> Iterator[tuple[str, list[str]]]:
                     "application/json",
                 )
                 return
+            if path == f"{api}/tree/{COMMIT}":
+                tree = [
+                    {
+                        "type": "file",
+                        "path": name,
+                        "oid": name,
+                        "size": (folder / name).stat().st_size,
+                    }
+                    for name in names
+                ]
+                self._answer(json.dumps(tree).encode(), "application/json")
+                return
             prefix = f"/{repository}/resolve/{COMMIT}/"
             if path.startswith(prefix) and path.removeprefix(prefix) in names:
                 name = path.removeprefix(prefix)

@@ -6,6 +6,8 @@ import yaml
 from tokensphere import store
 from tools import hub
 
+# What importing the library has set for this process, and so for those that it starts.
+ONLINE = {"HF_HUB_OFFLINE": "0"}
 STORE = "results/activations/tiny/trained/kitchen.zarr.zip"
 # Loaded by every Python process of a run.
 NO_NETWORK = """
@@ -54,7 +56,7 @@ def test_a_hub_model_is_pinned_downloaded_and_run_without_a_network(
     with hub.serve("zoo/tiny", from_hub.folder / "checkpoints/tiny") as (address, asked):
         # What is no part of a checkpoint is left where it is.
         (from_hub.folder / "checkpoints/tiny/pytorch_model.bin").write_bytes(b"a pickle")
-        done = from_hub.run("download_models", HF_ENDPOINT=address, **cache)
+        done = from_hub.run("download_models", HF_ENDPOINT=address, **cache | ONLINE)
         assert done.returncode == 0, done.stdout
         assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(asked)
         assert "pytorch_model.bin" not in asked
@@ -69,7 +71,7 @@ def test_a_hub_model_is_pinned_downloaded_and_run_without_a_network(
     # A repository that is not there.
     with hub.serve("zoo/other", from_hub.folder / "checkpoints/tiny") as (address, _):
         lock.unlink()
-        failed = from_hub.run("download_models", HF_ENDPOINT=address, **cache)
+        failed = from_hub.run("download_models", HF_ENDPOINT=address, **cache | ONLINE)
     assert failed.returncode == 1
     assert "models.tiny.source: zoo/tiny cannot be downloaded" in said(failed)
     assert not lock.exists()
