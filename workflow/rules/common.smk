@@ -51,6 +51,13 @@ def versions(script):
     return closure.versions(SCRIPTS / script, LOCK)
 
 
+def cuts(metric):
+    """Look up where figures cut a model, for the metrics that depend on it; 0, nowhere."""
+    if metric.get("cut"):
+        return lambda wildcards: catalogue.cut(wildcards.model, CONFIG)
+    return 0
+
+
 def checkpoints(config, where):
     """Look up every model's checkpoint; what download_models will fetch need not be there."""
     cache = hashes.Cache(Path(config["cache"]) / "hashes.json")

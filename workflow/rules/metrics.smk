@@ -18,14 +18,6 @@ SOURCES = {
     for table in metric["writes"].values()
 }
 
-
-def cuts(metric):
-    """Look up where figures cut a model, for the metrics that depend on it; 0, nowhere."""
-    if metric.get("cut"):
-        return lambda wildcards: catalogue.cut(wildcards.model, CONFIG)
-    return 0
-
-
 for name, metric in METRICS.items():
 
     rule:
