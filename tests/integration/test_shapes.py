@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokensphere import extraction, hashes, shapes, sources, store, weight_sets
+from tokensphere import extraction, hashes, shapes, sources, spectrum, sphere, store, weight_sets
 from tokensphere.harness.errors import UserError
 from tools.runs import load
 
@@ -81,3 +81,23 @@ def test_draws_do_not_depend_on_what_the_shape_was_filled_with(tmp_path, monkeyp
         Path(two) / "model.safetensors"
     )
     assert np.array_equal(*(sorted(p.name for p in Path(x).iterdir()) for x in (one, two)))
+
+
+def test_albert_base_with_its_familys_own_weights_collapses_in_48_iterations(tmp_path):
+    base = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
+    source = {
+        "architecture": "albert",
+        "config": base | {"embedding_size": 128, "num_hidden_layers": 12, "vocab_size": 300},
+    }
+    folder, facts = find(source, "gaussian.0", tmp_path)
+    text = "The night ferry smelled of oranges, and nobody on deck was asleep."
+    extraction.extract(load(folder, text, iterations=48, **facts), tmp_path / "run.zarr.zip")
+    with store.Activations(tmp_path / "run.zarr.zip") as activations:
+        first, last = (
+            spectrum.effective_rank(
+                spectrum.singular_values(sphere.project(activations.residual(layer)))
+            )
+            for layer in (1, 48)
+        )
+    assert first > 20
+    assert 1 <= last < 2
