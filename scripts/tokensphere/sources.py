@@ -56,6 +56,8 @@ class Checkpoint:
 
     Attributes
     ----------
+    source : mapping
+        As `resolve` returns it.
     folder : Path or None
         The folder, or GGUF file, that `locate` finds; None where an architecture has none.
     identity : str
@@ -70,6 +72,7 @@ class Checkpoint:
         Whether all layers are one block, which can run more or less often than in training.
     """
 
+    source: Source
     folder: Path | None
     identity: str
     causal: bool
@@ -171,7 +174,7 @@ def look_up(source: Source, where: str, cache: hashes.Cache, iterations: int = 0
             "leave `iterations` and `cut` to models that share one block (ALBERT)",
         )
     layers = int(next((config[name] for name in LAYERS if name in config), 0))
-    return Checkpoint(folder, identity, _is_causal(config), mb, layers, shared)
+    return Checkpoint(source, folder, identity, _is_causal(config), mb, layers, shared)
 
 
 def configuration(folder: Path) -> dict[str, Any]:

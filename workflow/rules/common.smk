@@ -67,11 +67,11 @@ def checkpoints(config, where):
         try:
             source = sources.resolve(model["source"], name, config["local_models"], place)
             iterations = model.get("iterations", 0)
-            found[name] = source, sources.look_up(source, place, cache, iterations)
+            found[name] = sources.look_up(source, place, cache, iterations)
         except UserError:
             if "hub" not in model["source"] or "download_models" not in sys.argv:
                 raise
-            found[name] = model["source"], sources.Checkpoint(None, "", False, 0)
+            found[name] = sources.Checkpoint(model["source"], None, "", False, 0)
     cache.save()
     return found
 
@@ -95,8 +95,8 @@ FIGURES, SKIPPED = catalogue.chosen(
     FIGURE_CATALOGUE,
     METRICS,
     CONFIG,
-    causal={model: found.causal for model, (_, found) in CHECKPOINTS.items()},
-    layers={model: found.layers for model, (_, found) in CHECKPOINTS.items()},
+    causal={model: found.causal for model, found in CHECKPOINTS.items()},
+    layers={model: found.layers for model, found in CHECKPOINTS.items()},
 )
 for sentence in SKIPPED:
     logger.warning(sentence)

@@ -14,7 +14,7 @@ rule weights:
         # Beside random weights stand the trained norms.
         trained=lambda wildcards: (
             []
-            if wildcards.weights == "trained" or CHECKPOINTS[wildcards.model][1].folder is None
+            if wildcards.weights == "trained" or CHECKPOINTS[wildcards.model].folder is None
             else f"results/weights/{wildcards.model}/trained.csv"
         ),
         code=code("weights.py"),
@@ -29,13 +29,13 @@ rule weights:
         "../../envs/extract.yaml"
     resources:
         # As an extraction, which may draw the same weights.
-        mem_mb=lambda wildcards: 1500 + 2 * CHECKPOINTS[wildcards.model][1].mb,
+        mem_mb=lambda wildcards: 1500 + 2 * CHECKPOINTS[wildcards.model].mb,
     params:
-        source=lambda wildcards: CHECKPOINTS[wildcards.model][1].identity,
+        source=lambda wildcards: CHECKPOINTS[wildcards.model].identity,
         versions=versions("weights.py"),
         # Depending on `input` keeps it out of rerun triggers: a moved folder is the same source.
         where=lambda wildcards, input: {
-            "source": CHECKPOINTS[wildcards.model][0],
+            "source": CHECKPOINTS[wildcards.model].source,
             "cache": CONFIG["cache"],
         },
     message:
