@@ -43,8 +43,8 @@ with job(snakemake) as run:
             controls=figure["controls"],
             trained_as=trained_as,
             titles={
-                "published": f"As published: prompt {figure['prompt']}",
-                "controlled": f"Controlled: {'raw residual stream, ' * states}all prompts",
+                "published": f"As published:\nprompt {figure['prompt']}",
+                "controlled": f"Controlled:\n{'raw residual stream, ' * states}all prompts",
             },
             band_opacity=options["band_opacity"],
             along="layer" if states else "block",
