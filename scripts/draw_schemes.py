@@ -6,12 +6,14 @@ with job(snakemake) as run:
     from functools import partial
     from pathlib import Path
 
-    from tokensphere import tables
     from tokensphere.drawing import readings, schemes
 
     figure = run.params.figure
     products, ranks = (
-        [tables.read(path) for path in run.input[name]]
+        [
+            readings.read(path, about)
+            for path, about in zip(run.input[name], figure["runs"], strict=True)
+        ]
         for name in ("inner_products", "effective_rank")
     )
     trained_as = {

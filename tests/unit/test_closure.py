@@ -332,6 +332,16 @@ def test_the_closure_of_a_real_script(root):
     assert not found & {"job.py", "errors.py", "sphere.py", "tables.py"}
 
 
+def test_every_drawing_cuts_its_tables_where_its_runs_are_cut(root):
+    for path in (root / "scripts").glob("draw_*.py"):
+        text = path.read_text()
+        assert "readings.read(" in text, path.name
+        # Beside them only what tells of which kind the tables are.
+        assert len(re.findall(r"tables\.read\(", text)) == (path.name == "draw_curves.py"), (
+            path.name
+        )
+
+
 # --- the environments
 
 
