@@ -6,7 +6,6 @@ with job(snakemake) as run:
     from functools import partial
     from pathlib import Path
 
-    from tokensphere import tables
     from tokensphere.drawing import captions, curves, readings
 
     figure = run.params.figure
@@ -15,19 +14,20 @@ with job(snakemake) as run:
         figure["constants"],
     )
     options["panels"] = curves.expand(figure["options"]["panels"], figure["constants"])
-    # Tables of heads are of blocks, all others of states.
-    states = "head" not in tables.read(run.input[figure["tables"][0]][0])
     trained_as = {
         one["model"]: one["weights_are"] for one in figure["runs"] if one["weights"] == "trained"
     }
+    read = {
+        name: [
+            readings.read(path, about)
+            for path, about in zip(run.input[name], figure["runs"], strict=True)
+        ]
+        for name in figure["tables"]
+    }
+    # Tables of heads are of blocks, all others of states.
+    states = "head" not in read[figure["tables"][0]][0]
     data = curves.assemble(
-        {
-            name: [
-                readings.read(path, about)
-                for path, about in zip(run.input[name], figure["runs"], strict=True)
-            ]
-            for name in figure["tables"]
-        },
+        read,
         figure["runs"],
         options["panels"],
         prompt=figure["prompt"],

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokensphere.masks import content_free
+from tokensphere.pieces import CLASSES
 from tokensphere.sphere import Floats
 
 CLUSTERED, UNCLUSTERED = GROUPS = ("clustered", "unclustered")
@@ -234,8 +235,6 @@ def classes(found: list[str], clustered: ArrayLike) -> list[dict[str, Any]]:
         For each group `group`, `tokens`, the share of each class in it (they add up to 1), and
         `first`, the share that is position 0, whatever its class; `reason`.
     """
-    from tokensphere.pieces import CLASSES
-
     inside = np.asarray(clustered, dtype=bool)
     kinds = np.asarray(found)
     rows: list[dict[str, Any]] = []
