@@ -26,20 +26,18 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
+        # A table of one row a token is put together for nobody: it is made for each run.
         [
-            f"results/tables/{table}.csv"
-            for metric in METRICS.values()
-            for table in metric["collect"]
+            path
+            for table, runs in ASKED.items()
+            for path in (
+                [f"results/tables/{table}.csv"]
+                if table in COLLECTED
+                else [f"results/metrics/{table}/{run.path}.csv" for run in runs]
+            )
         ],
-        [f"results/tables/{table}.csv" for table in WEIGHT_TABLES],
-        # What is never collected is made for each run.
-        [
-            f"results/metrics/{table}/{run.path}.csv"
-            for metric in METRICS.values()
-            for table in metric["writes"].values()
-            if table not in metric["collect"]
-            for run in RUNS
-        ],
+        # No figure draws them.
+        [f"results/tables/{table}.csv" for table in WEIGHT_TABLES if CONFIG["tables"] == "all"],
         [f"results/figures/{figure.name}.png" for figure in FIGURES],
         ["results/contact_sheet.png"] if FIGURES else [],
         [f"results/text/{run.path}.html" for run in catalogue.text_views(CONFIG)],

@@ -5,7 +5,7 @@ A run is one (model, weights, prompt). The Snakefile reads this module while it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,6 +85,42 @@ def runs(config: Mapping[str, Any]) -> list[Run]:
 def weight_sets(config: Mapping[str, Any]) -> list[Run]:
     """List every weight set of a configuration, once: as runs without a prompt."""
     return list(dict.fromkeys(run._replace(prompt="") for run in runs(config)))
+
+
+def asked(
+    metrics: Mapping[str, Any], figures: Sequence[Figure], config: Mapping[str, Any]
+) -> dict[str, list[Run]]:
+    """Say which tables are asked for, and of which runs.
+
+    Parameters
+    ----------
+    metrics : mapping
+        The catalogue of metrics.
+    figures : sequence of Figure
+        As `chosen` returns them.
+    config : mapping
+        As `config.check` returns it.
+
+    Returns
+    -------
+    dict
+        Table -> its runs in the order of the configuration: with `tables: all`, every table of
+        every run; else what is measured in one go with a table that a figure draws, of the runs
+        that it draws.
+    """
+    asked: dict[str, list[Run]] = {}
+    for metric in metrics.values():
+        tables = {*metric["writes"].values()}
+        drawn = {
+            run
+            for figure in figures
+            if tables & {*figure.entry["tables"]}
+            for run in (*figure.runs, *figure.matches)
+        }
+        wanted = [run for run in runs(config) if config["tables"] == "all" or run in drawn]
+        if wanted:
+            asked |= dict.fromkeys(metric["writes"].values(), wanted)
+    return asked
 
 
 def text_views(config: Mapping[str, Any]) -> list[Run]:

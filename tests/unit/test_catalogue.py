@@ -67,6 +67,7 @@ def config():
         "prompts": {"wiki": {"control": False}, "echo": {"control": True}},
         "roles": {"focus": "gpt", "second": "bert"},
         "figures": {"prompt": "wiki", "baseline": "norm_matched", "draw": "all"},
+        "tables": "drawn",
         "metrics": {"near_one": 0.9, "histogram_bins": 50, "min_cluster_size": 2},
     }
 
@@ -91,6 +92,47 @@ def test_runs_are_every_model_weights_and_prompt(config):
         Run("bert", "trained", "wiki"),
         Run("bert", "trained", "echo"),
     ]
+
+
+def asked(config, *names):
+    chosen, _ = catalogue.chosen(
+        {name: FIGURES[name] for name in names},
+        METRICS,
+        config,
+        dict.fromkeys(config["models"], True),
+        dict.fromkeys(config["models"], 12),
+    )
+    return {
+        table: [run.path for run in runs]
+        for table, runs in catalogue.asked(METRICS, chosen, config).items()
+    }
+
+
+def test_only_the_runs_and_tables_that_figures_draw_are_asked_for(config):
+    config["models"]["gpt"]["weights"].append("orthogonal.0")
+    assert asked(config, "random") == {
+        # The run drawn, and the one that gives it its axes.
+        "inner_product_histogram": ["gpt/trained/wiki", "gpt/norm_matched.3/wiki"]
+    }
+    found = asked(config, "random", "trained", "curves")
+    assert set(found) == {"inner_products", "inner_product_histogram"}
+    assert not [run for runs in found.values() for run in runs if "orthogonal" in run]
+    assert found["inner_products"] == [
+        run.path for run in catalogue.runs(config) if run.weights != "orthogonal.0"
+    ]
+
+
+def test_what_is_measured_in_one_go_is_asked_for_together(config, monkeypatch):
+    monkeypatch.setitem(FIGURES, "clusters", TRAINED | {"tables": ["clusters"]})
+    assert set(asked(config, "clusters")) == {"clusters", "cluster_labels"}
+
+
+def test_all_tables_are_those_of_every_run(config):
+    config["tables"] = "all"
+    everything = [run.path for run in catalogue.runs(config)]
+    assert asked(config, "random") == dict.fromkeys(
+        [table for metric in METRICS.values() for table in metric["writes"].values()], everything
+    )
 
 
 def test_text_views_are_of_the_models_with_a_role_trained_and_their_first_baseline(config):

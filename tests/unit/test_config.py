@@ -178,6 +178,7 @@ def test_defaults_are_filled_in_all_the_way_down(mine, schema):
         "extraction_threads": 2,
         "max_tokens": 512,
         "keep_attention": True,
+        "tables": "drawn",
         "cache": "results/cache",
         "local_models": "",
         "models": {"bert": {"source": {"local": "bert"}, "weights": ["trained"]}},
@@ -236,7 +237,7 @@ BERT = ("models", "bert")
             ("zebra",),
             "my.yaml",
             "known here: cache, device, extraction_threads, figures, keep_attention, local_models, "
-            "max_tokens, metrics, models, prompts, roles",
+            "max_tokens, metrics, models, prompts, roles, tables",
         ),
         ((*BERT, "weight"), "my.yaml: models.bert", "did you mean 'weights'?"),
         (("prompts", "fox", "contol"), "my.yaml: prompts.fox", "did you mean 'control'?"),

@@ -31,6 +31,7 @@ def base_config() -> dict:
         "prompts": {name: {"file": f"texts/{name}.txt"} for name in TEXTS},
         "roles": {"focus": "tiny", "second": "tiny"},
         "figures": {"prompt": "harbour"},
+        "tables": "all",
     }
 
 

@@ -60,12 +60,27 @@ def test_touching_every_file_plans_nothing(workspace):
     assert workspace.plan() == set()
 
 
+def test_tables_that_no_figure_draws_are_made_when_asked_for(workspace):
+    workspace.config |= {
+        "tables": "drawn",
+        "figures": {"prompt": "harbour", "draw": ["fig04_histogram_random"]},
+    }
+    out = workspace.make("-n", "--forceall")
+    jobs = {
+        line.split()[0]: line.split()[-1] for line in out.splitlines() if len(line.split()) == 2
+    }
+    assert jobs["inner_product_histogram"] == jobs["extract"] == "2"  # of four runs
+    assert not {"kmeans", "attention", "weights"} & set(jobs)
+    plan = workspace.plan("results/tables/kmeans.csv", "--forceall")
+    assert plan >= {f"Partition by k-means of {run}" for run in RUNS}
+
+
 def test_an_edited_measure_reruns_its_tables_and_figures_but_no_extraction(workspace):
     workspace.edit("scripts/tokensphere/sphere.py", '"""Tokens', '"""The tokens')
     plan = workspace.plan()
     assert not {"Extract", "Store"} & kinds(plan)
     # Tables that are read from labels alone follow if the labels' job runs.
-    assert plan >= {f"Collect {table} of all runs" for table in TABLES}
+    assert plan >= {f"Collect {table} of its runs" for table in TABLES}
     assert plan >= ALL_FIGURES
 
 
@@ -157,7 +172,7 @@ def test_a_new_prompt_runs_itself_and_redraws_figures_of_many_prompts(workspace)
             # Projections are made for figures of one prompt alone.
             if metric["writes"] or name == "attention_profiles"
         }
-        | {f"Collect {table} of all runs" for table in TABLES}
+        | {f"Collect {table} of its runs" for table in TABLES}
     )
 
 

@@ -1,7 +1,7 @@
 # The grid and the paths: what every rule file uses.
 #
 # Reads: the configuration, its schema, the catalogue of figures, the checkpoints' files (hashes).
-# Gives: CONFIG, RUNS, FIGURES, and the helpers below.
+# Gives: CONFIG, RUNS, FIGURES, ASKED, and the helpers below.
 
 import os
 import sys
@@ -58,6 +58,11 @@ def cuts(metric):
     return 0
 
 
+def collected(table):
+    """List the runs of a collected table: those asked for, all of a table asked for by name."""
+    return ASKED.get(table, RUNS)
+
+
 def checkpoints(config, where):
     """Look up every model's checkpoint; what download_models will fetch need not be there."""
     cache = hashes.Cache(Path(config["cache"]) / "hashes.json")
@@ -98,5 +103,7 @@ FIGURES, SKIPPED = catalogue.chosen(
     causal={model: found.causal for model, found in CHECKPOINTS.items()},
     layers={model: found.layers for model, found in CHECKPOINTS.items()},
 )
+ASKED = catalogue.asked(METRICS, FIGURES, CONFIG)
+COLLECTED = {table for metric in METRICS.values() for table in metric["collect"]}
 for sentence in SKIPPED:
     logger.warning(sentence)

@@ -5,7 +5,7 @@
 #        results/metrics/{table}/{model}/{weights}/{prompt}.csv of other metrics
 # Makes: results/metrics/{table}/{model}/{weights}/{prompt}.csv, one a run
 #        results/metrics/{arrays}/{model}/{weights}/{prompt}.npz, only those asked for
-#        results/tables/{table}.csv, all runs together; for people, no rule reads it
+#        results/tables/{table}.csv, its runs together; for people, no rule reads it
 
 SOURCES = {
     "store": f"results/activations/{RUN}.zarr.zip",
@@ -57,7 +57,10 @@ for name, metric in METRICS.items():
 
 rule collect:
     input:
-        tables=expand("results/metrics/{{table}}/{run}.csv", run=[run.path for run in RUNS]),
+        tables=lambda wildcards: [
+            f"results/metrics/{wildcards.table}/{run.path}.csv"
+            for run in collected(wildcards.table)
+        ],
         code=code("collect.py"),
     output:
         table="results/tables/{table}.csv",
@@ -68,16 +71,16 @@ rule collect:
     conda:
         "../../envs/analyse.yaml"
     params:
-        runs=[
+        runs=lambda wildcards: [
             {
                 **run._asdict(),
                 "label": catalogue.label(run.model, CONFIG),
                 "weights_are": catalogue.weights_are(run, CONFIG),
             }
-            for run in RUNS
+            for run in collected(wildcards.table)
         ],
         versions=versions("collect.py"),
     message:
-        "Collect {wildcards.table} of all runs"
+        "Collect {wildcards.table} of its runs"
     script:
         "../../scripts/collect.py"
