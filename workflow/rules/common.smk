@@ -90,6 +90,7 @@ try:
 except UserError as error:
     sys.exit(str(error))
 
+FOUND = {model: checkpoint.source for model, checkpoint in CHECKPOINTS.items()}
 RUNS = catalogue.runs(CONFIG)
 FIGURES, SKIPPED = catalogue.chosen(
     FIGURE_CATALOGUE,
@@ -97,6 +98,7 @@ FIGURES, SKIPPED = catalogue.chosen(
     CONFIG,
     causal={model: found.causal for model, found in CHECKPOINTS.items()},
     layers={model: found.layers for model, found in CHECKPOINTS.items()},
+    found=FOUND,
 )
 for sentence in SKIPPED:
     logger.warning(sentence)

@@ -86,6 +86,25 @@ def save(figure: Figure, png: Path, svg: Path, pdf: Path) -> None:
             raise RuntimeError(f"{path} was not written whole")
 
 
+def watermark(figure: Figure, text: str) -> None:
+    """Write a text across a whole figure, through which everything is still seen."""
+    width, height = figure.get_size_inches()
+    angle = np.arctan2(height, width)
+    size = 72 * 0.8 * np.hypot(width, height) / max(map(len, text.splitlines())) / 0.6
+    figure.text(
+        0.5,
+        0.5,
+        text,
+        rotation=float(np.degrees(angle)),
+        fontsize=min(float(size), 40.0),
+        color=MARK,
+        alpha=0.18,
+        ha="center",
+        va="center",
+        zorder=100,
+    )
+
+
 def colours(name: str) -> Colormap:
     """Return a colour map in which an undefined value has the grey of what is undefined."""
     return matplotlib.colormaps[name].with_extremes(bad=UNDEFINED)
