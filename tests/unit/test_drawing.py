@@ -1326,6 +1326,39 @@ def test_a_figure_and_its_companion_hold_exactly_what_they_show(tmp_path):
     assert output.controlled_caption.read_text() == "controlled: published controlled, mass.\n"
 
 
+@pytest.mark.parametrize("columns", [["model"], []])
+def test_a_figure_of_weights_that_stand_in_says_so_in_picture_csv_and_caption(tmp_path, columns):
+    output = SimpleNamespace(
+        **{f"{one}{kind}": tmp_path / f"{one}figure.{kind}" for one in ("", "controlled_")
+           for kind in ["png", "svg", "pdf", "csv", "caption"]}
+    )  # fmt: skip
+    template = tmp_path / "template.rst"
+    template.write_text("**Mass.** Of {{ data | length }} rows.")
+    data = pd.DataFrame({"reading": "published", "model": ["gpt", "bert"], "value": [1, 2]})
+    runs = [{"model": "gpt", "stand_in": "random weights in place of zoo/gpt_2"}, {"model": "bert"}]
+    if not columns:  # a figure of one model may not name it
+        data, runs = data.drop(columns="model"), runs[:1]
+    readings.write(
+        output,
+        data,
+        lambda data, names: style.new(3.5, 2),
+        keys=["value"],
+        empty=[],
+        template=template,
+        facts={"runs": runs},
+    )
+    said = tables.read(output.csv)["stand_in"].tolist()
+    rest = "none" if columns else "random weights in place of zoo/gpt_2"
+    assert said == ["random weights in place of zoo/gpt_2", rest]
+    for caption in (output.caption, output.controlled_caption):
+        assert as_read(caption.read_text()).startswith(
+            "No result. Drawn with random weights in place of zoo/gpt_2: whatever is called trained"
+        )
+    for picture in (output.svg, output.controlled_svg):
+        assert "stand-in weights" in picture.read_text()
+        assert "no result" in picture.read_text()
+
+
 # --- captions
 
 # Every character that means something to reStructuredText or to Jinja.
@@ -1428,7 +1461,8 @@ def of_heads(panels):
 def real_figure(name, config, final=False, scale="linear", matched=True):
     """A figure of the real catalogue: its numbers, assembled, and what its script knows of it."""
     causal = dict.fromkeys(config["models"], True)
-    chosen, _ = catalogue.chosen(CATALOGUE, METRICS, config, causal, layers={})
+    found = {model: entry["source"] for model, entry in config["models"].items()}
+    chosen, _ = catalogue.chosen(CATALOGUE, METRICS, config, causal, layers={}, found=found)
     (figure,) = [one for one in chosen if one.name == name]
     facts, options = figure.params, figure.params["options"]
     if figure.entry["draw"] == "histograms":
