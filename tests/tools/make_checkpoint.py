@@ -18,6 +18,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before the import: nothing here needs a ne
 import json
 import math
 import shutil
+import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -30,9 +31,10 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, processo
 from tokenizers import pre_tokenizers as splitters
 from tokenizers.trainers import BpeTrainer
 
-from tokensphere import prompts, sources
-
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))  # before an installed one, of another checkout
+
+from tokensphere import prompts, sources  # noqa: E402
 
 # What the published configurations say beside the defaults of their classes.
 GPT2 = transformers.GPT2Config

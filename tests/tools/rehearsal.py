@@ -26,7 +26,8 @@ import psutil
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))  # as a script it is not below it
+# Before any other: an installed tokensphere of another checkout must not be rehearsed with.
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests")]
 
 from tools import make_checkpoint  # noqa: E402
 

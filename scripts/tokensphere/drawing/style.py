@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from numpy.typing import NDArray
 COLUMN, PAGE = 3.5, 7.2
 TALLEST = 8.0
 DPI = 200  # the tallest figure has 1600 pixels
+
+# Inches of a letter in a legend, about, and of the sample of an entry with the space around it.
+LETTER, LEGEND_SAMPLE = 0.062, 0.55
 
 UNDEFINED = "#e4e4e4"
 MARK = "#555555"
@@ -84,6 +88,16 @@ def save(figure: Figure, png: Path, svg: Path, pdf: Path) -> None:
     for path, end in ((png, b"IEND\xaeB`\x82"), (svg, b"</svg>"), (pdf, b"%%EOF")):
         if not path.read_bytes().rstrip(b"\n").endswith(end):
             raise RuntimeError(f"{path} was not written whole")
+
+
+def legend_columns(labels: Sequence[str], width: float) -> int:
+    """Return in how many columns (four at most) a legend of these labels fits a width in inches."""
+    for count in range(min(4, len(labels)), 1, -1):
+        # As matplotlib deals entries out: the first columns are full.
+        columns = np.array_split(np.array([len(label) for label in labels]), count)
+        if sum(LEGEND_SAMPLE + LETTER * int(column.max()) for column in columns) <= width:
+            return count
+    return 1
 
 
 def watermark(figure: Figure, text: str) -> None:
