@@ -15,6 +15,7 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before the import: nothing here needs a network
 
+import hashlib
 import json
 import math
 import shutil
@@ -73,10 +74,9 @@ SHAPES: dict[str, tuple[str, Any, dict[str, int]]] = {
     ),
 }
 # The larger the model, the more layers and the wider, as among the true ones.
-TINY_LAYERS = {"gpt2": 2, "gpt2-medium": 3, "gpt2-large": 4, "gpt2-xl": 5,
-               "bert-base-uncased": 2, "bert-large-uncased": 3,
-               "albert-base-v2": 2, "albert-xlarge-v2": 3}  # fmt: skip
-TINY_WIDTH = 32
+TINY = {"gpt2": (2, 32), "gpt2-medium": (3, 32), "gpt2-large": (4, 40), "gpt2-xl": (5, 48),
+        "bert-base-uncased": (2, 32), "bert-large-uncased": (3, 40),
+        "albert-base-v2": (2, 32), "albert-xlarge-v2": (3, 48)}  # fmt: skip
 TINY_WORDS = 4000
 TINY_RANGE = 0.2  # at this width a block then moves a state by about its own length
 
@@ -217,19 +217,20 @@ def configuration(name: str, *, tiny: bool = False) -> Any:
     _, make, shape = SHAPES[name]
     if not tiny:
         return make(**shape)
+    layers, width = TINY[name]
     small = {
-        "hidden_size": TINY_WIDTH,
-        "num_hidden_layers": TINY_LAYERS[name],
+        "hidden_size": width,
+        "num_hidden_layers": layers,
         "num_attention_heads": 4,
         "vocab_size": TINY_WORDS,
         "initializer_range": TINY_RANGE,
     }
     if make is not GPT2:
-        small["intermediate_size"] = 2 * TINY_WIDTH
+        small["intermediate_size"] = 2 * width
     else:  # the ids of its special tokens are the last
         small |= {"bos_token_id": TINY_WORDS - 1, "eos_token_id": TINY_WORDS - 1}
     if make is ALBERT:
-        small["embedding_size"] = TINY_WIDTH // 2
+        small["embedding_size"] = width // 2
     return make(**small)
 
 
@@ -274,7 +275,9 @@ def write(name: str, folder: str | Path, *, seed: int = 0, tiny: bool = False) -
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        torch.manual_seed(seed)
+        # Models of one shape are not one model.
+        digest = hashlib.sha256(f"{name}.{seed}".encode()).digest()
+        torch.manual_seed(int.from_bytes(digest[:4], "big"))
         model = transformers.AutoModel.from_config(config, dtype=torch.float32)
         model.save_pretrained(part, max_shard_size=SHARD)
         tokenizer.save_pretrained(part)
