@@ -1,19 +1,26 @@
-# make run    set up a virtual environment and run the default configuration
-# make test   set up the same and run every check and test
+# make run        set up a virtual environment and run the default configuration
+# make test       set up the same and run every check and test
+# make rehearsal  run config/paper.yaml at its true shapes with random weights, without a network:
+#                 one seed, three prompts, 20 GB of disk; REHEARSAL=FOLDER says where
 PYTHON ?= python3
 VENV ?= .venv
 CORES ?= $(shell getconf _NPROCESSORS_ONLN)
+REHEARSAL ?= rehearsal
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test check install lock clean
+.PHONY: run test rehearsal check install lock clean
 
 run: install
 	$(BIN)/snakemake --cores $(CORES) --resources gpu=1
 
 test: install check
 	$(BIN)/pytest
+
+# Others: make rehearsal OPTIONS="--tiny --models gpt2 albert-base-v2"
+rehearsal: install
+	$(BIN)/python tests/tools/rehearsal.py $(REHEARSAL) --cores $(CORES) $(OPTIONS)
 
 # Format, lint and types.
 check: install

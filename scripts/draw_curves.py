@@ -17,6 +17,9 @@ with job(snakemake) as run:
     trained_as = {
         one["model"]: one["weights_are"] for one in figure["runs"] if one["weights"] == "trained"
     }
+    in_short = {
+        one["model"]: one["in_short"] for one in figure["runs"] if one["weights"] == "trained"
+    }
     read = {
         name: [
             readings.read(path, about)
@@ -41,7 +44,7 @@ with job(snakemake) as run:
             panels=options["panels"],
             colours={one["model"]: one["colour"] for one in figure["runs"]},
             controls=figure["controls"],
-            trained_as=trained_as,
+            trained_as=in_short,
             titles={
                 "published": f"As published:\nprompt {figure['prompt']}",
                 "controlled": f"Controlled:\n{'raw residual stream, ' * states}all prompts",

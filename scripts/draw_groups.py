@@ -21,7 +21,7 @@ with job(snakemake) as run:
         data,
         partial(
             groups.draw,
-            title=f"{about['label']}, {about['weights_are']}, prompt {about['prompt']}",
+            title=f"{about['label']}, {about['in_short']}, prompt {about['prompt']}",
             titles={
                 "published": "As published",
                 "controlled": "Controlled: the mask and position 0",

@@ -16,7 +16,7 @@ with job(snakemake) as run:
         figure["runs"], *(run.input[name] for name in figure["tables"]), strict=True
     ):
         weights = "trained" if about["weights"] == "trained" else "random"
-        names[weights] = f"{about['label']}, {about['weights_are']}, prompt {about['prompt']}"
+        names[weights] = f"{about['label']}, {about['in_short']}, prompt {about['prompt']}"
         parts.append(
             heads.assemble(*(readings.read(path, about) for path in paths), weights=weights)
         )

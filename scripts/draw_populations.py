@@ -23,7 +23,7 @@ with job(snakemake) as run:
         data,
         partial(
             populations.draw,
-            title=f"{about['label']}, {about['weights_are']}, prompt {about['prompt']}",
+            title=f"{about['label']}, {about['in_short']}, prompt {about['prompt']}",
             titles={
                 "published": "As published: all pairs",
                 "controlled": "Controlled: pairs of distinct token ids",

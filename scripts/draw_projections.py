@@ -22,7 +22,7 @@ with job(snakemake) as run:
     ):
         place = {"model": about["model"], "weights": about["weights"]}
         names[tuple(place.values())] = (
-            f"{about['label']}, {about['weights_are']}, prompt {about['prompt']}"
+            f"{about['label']}, {about['in_short']}, prompt {about['prompt']}"
         )
         parts.append(
             projections.assemble(

@@ -20,7 +20,7 @@ with job(snakemake) as run:
             for name, path in zip(figure["tables"], paths, strict=True)
         }
         weights = "trained" if about["weights"] == "trained" else "random"
-        names[weights] = f"{about['label']}, {about['weights_are']}, prompt {about['prompt']}"
+        names[weights] = f"{about['label']}, {about['in_short']}, prompt {about['prompt']}"
         parts.append(
             rivers.assemble(
                 read["cluster_tracks"],

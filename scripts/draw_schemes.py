@@ -19,13 +19,15 @@ with job(snakemake) as run:
     trained_as = {
         one["model"]: one["weights_are"] for one in figure["runs"] if one["weights"] == "trained"
     }
+    trained = "stand-in" if any("stand_in" in one for one in figure["runs"]) else "trained"
     data = schemes.assemble(products, ranks, figure["runs"])
     readings.write(
         run.output,
         data,
         partial(
             schemes.draw,
-            title=f"Trained weights and random schemes, prompt {figure['prompt']}",
+            title=f"{trained.capitalize()} weights and random schemes, prompt {figure['prompt']}",
+            trained=trained,
             looks=figure["options"]["looks"],
         ),
         keys=schemes.KEYS,

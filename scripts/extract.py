@@ -11,6 +11,7 @@ with job(snakemake) as run:
         weights=run.wildcards.weights,
         where=run.name,
     )
+    run.facts["weights_are"] = facts["weights_are"]
     if "seed" in facts:
         run.seeds["weights"] = facts["seed"]
     loaded = extraction.load(

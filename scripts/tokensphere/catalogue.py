@@ -31,6 +31,9 @@ COLOURS = (
 )
 
 
+# What follows the title of a figure in which weights stand in for published ones.
+STAND_IN = " (stand-in weights: no result)"
+
 # A kind of weights in the catalogue: every random scheme that a model has.
 EVERY = "every"
 
@@ -145,6 +148,7 @@ def chosen(
     config: Mapping[str, Any],
     causal: Mapping[str, bool],
     layers: Mapping[str, int],
+    found: Mapping[str, sources.Source],
 ) -> tuple[list[Figure], list[str]]:
     """Choose the figures that a configuration asks for and has the runs for.
 
@@ -160,6 +164,8 @@ def chosen(
         Model -> whether its attention is causal.
     layers : mapping
         Model -> how many layers it was trained with.
+    found : mapping
+        Model -> its source, as `sources.resolve` returns it.
 
     Returns
     -------
@@ -176,7 +182,7 @@ def chosen(
         if lacking:
             skipped.append(f"{name} is skipped: {lacking}")
         else:
-            figures.append(_figure(name, entry, metrics, config, layers))
+            figures.append(_figure(name, entry, metrics, config, layers, found))
     return figures, skipped
 
 
@@ -228,6 +234,7 @@ def _figure(
     metrics: Mapping[str, Any],
     config: Mapping[str, Any],
     layers: Mapping[str, int],
+    found: Mapping[str, sources.Source],
 ) -> Figure:
     prompts = list(config["prompts"])
     if entry["prompts"] == "one":
@@ -245,7 +252,7 @@ def _figure(
     drawn = select(entry["weights"])
     drawn_from = {*entry["tables"], *entry.get("arrays", [])}
     params = {
-        "title": entry["title"],
+        "title": entry["title"] + STAND_IN * any("stand_in" in found[run.model] for run in drawn),
         "tables": entry["tables"],
         "options": entry["options"],
         "constants": {
@@ -255,7 +262,7 @@ def _figure(
             or drawn_from & {*taker["writes"].values(), *taker.get("arrays", {}).values()}
             for key, value in constants(config, taker).items()
         },
-        "runs": [_legend(run, config, layers) for run in drawn],
+        "runs": [_legend(run, config, layers, found) for run in drawn],
         "prompt": config["figures"]["prompt"],
         "baseline": config["figures"]["baseline"],
         "controls": [prompt for prompt in prompts if config["prompts"][prompt]["control"]],
@@ -263,7 +270,12 @@ def _figure(
     return Figure(name, entry, drawn, select(entry.get("matches", [])), params)
 
 
-def _legend(run: Run, config: Mapping[str, Any], layers: Mapping[str, int]) -> dict[str, Any]:
+def _legend(
+    run: Run,
+    config: Mapping[str, Any],
+    layers: Mapping[str, int],
+    found: Mapping[str, sources.Source],
+) -> dict[str, Any]:
     """Return what a figure says about a run, its model's colour, and where it is cut."""
     entry = config["models"][run.model]
     position = list(config["models"]).index(run.model)
@@ -272,8 +284,10 @@ def _legend(run: Run, config: Mapping[str, Any], layers: Mapping[str, int]) -> d
         "weights": run.weights,
         "prompt": run.prompt,
         "label": label(run.model, config),
-        "weights_are": weights_are(run, config),
+        "weights_are": weights_are(run, found),
+        "in_short": weights_are(run, found, short=True),
         "colour": entry.get("colour", COLOURS[position % len(COLOURS)]),
+        **({"stand_in": found[run.model]["stand_in"]} if "stand_in" in found[run.model] else {}),
         **(
             {"cut": cut(run.model, config), "trained_layers": layers[run.model]}
             if "iterations" in entry
@@ -293,11 +307,23 @@ def label(model: str, config: Mapping[str, Any]) -> str:
     return str(config["models"][model].get("label", model))
 
 
-def weights_are(run: Run, config: Mapping[str, Any]) -> str:
-    """Return how figures and tables call the weights of a run."""
-    if run.weights != "trained":
-        return run.weights
-    return sources.honest_weights(config["models"][run.model]["source"])
+def weights_are(run: Run, found: Mapping[str, sources.Source], *, short: bool = False) -> str:
+    """Return how figures and tables call the weights of a run.
+
+    Parameters
+    ----------
+    run : Run
+    found : mapping
+        Model -> its source, as `sources.resolve` returns it.
+    short : bool
+        As there is room for in a picture: weights that stand in for published ones are then called
+        no more than that.
+    """
+    source = found[run.model]
+    trained = "stand-in" if short and "stand_in" in source else sources.honest_weights(source)
+    if run.weights == "trained":
+        return trained
+    return f"{run.weights} of {'a ' * short}{trained}" if "stand_in" in source else run.weights
 
 
 def constants(config: Mapping[str, Any], metric: Mapping[str, Any]) -> dict[str, Any]:

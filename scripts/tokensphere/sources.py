@@ -43,6 +43,8 @@ BIDIRECTIONAL = re.compile(
 CAUSAL = re.compile(r"^ernie4_5|-decoder$")
 # What configurations call the number of layers.
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+# Beside weights that stand in for published ones: what they are (docs/models.md).
+STAND_IN = "stands_in_for.json"
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 # Which commit of each hub repository is meant; `download_models` writes it.
 REVISIONS = Path("config/revisions.lock.yaml")
@@ -101,19 +103,24 @@ def resolve(source: Source, model: str, local_models: str, where: str) -> dict[s
     dict
         `{local: FOLDER, for: REPO@REVISION}` where that folder is there; else `{hub: REPO,
         revision: COMMIT}`, the commit from the source or from `config/revisions.lock.yaml`. Other
-        sources as they are.
+        sources as they are. A folder whose weights stand in for published ones has `stand_in`
+        besides: what they are.
 
     Raises
     ------
     UserError
-        If no commit is pinned: a branch may hold other weights tomorrow.
+        If no commit is pinned: a branch may hold other weights tomorrow. If a folder's file on
+        what its weights stand in for does not say it.
     """
+    if "local" in source:
+        return dict(source) | _stand_in(Path(source["local"]), where)
     if "hub" not in source:
         return dict(source)
     revision = source.get("revision") or revisions().get(source["hub"])
     if local_models and (Path(local_models) / model).is_dir():
         pinned = f"{source['hub']}@{revision}" if revision else source["hub"]
-        return {"local": str(Path(local_models) / model), "for": pinned}
+        folder = Path(local_models) / model
+        return {"local": str(folder), "for": pinned} | _stand_in(folder, where)
     if not revision:
         raise UserError(
             where,
@@ -122,6 +129,26 @@ def resolve(source: Source, model: str, local_models: str, where: str) -> dict[s
             f"{REVISIONS}, or write `revision: COMMIT` (40 hexadecimal digits)",
         )
     return {"hub": source["hub"], "revision": revision}
+
+
+def _stand_in(folder: Path, where: str) -> dict[str, str]:
+    """Say what weights stand in a folder in place of published ones; empty if none do."""
+    file = folder / STAND_IN
+    if not file.is_file():
+        return {}
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+        weights, published = said["weights"], said["stands_in_for"]
+        if not all(isinstance(one, str) and one.strip() for one in (weights, published)):
+            raise ValueError("a text is empty, or no text")
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            where,
+            f"{str(file)!r} does not say what the weights stand in for ({error!r})",
+            'write {"stands_in_for": "OWNER/NAME", "weights": "random"}, or delete it where the '
+            "weights are the published ones",
+        ) from error
+    return {"stand_in": f"{weights} weights in place of {published}"}
 
 
 def revisions() -> dict[str, str]:
@@ -353,7 +380,8 @@ def file_hashes(folder: Path, cache: hashes.Cache) -> dict[str, str]:
     if folder.suffix == GGUF:
         return {folder.name: cache.of_file(folder)}
     index = folder.glob(WEIGHTS + ".index.json")  # which tensor is in which file
-    files = [folder / CONFIG, *weight_files(folder), *index, *tokenizer_files(folder)]
+    marker = folder.glob(STAND_IN)  # decides no number, but what all numbers are called
+    files = [folder / CONFIG, *weight_files(folder), *index, *tokenizer_files(folder), *marker]
     return {path.name: cache.of_file(path) for path in sorted(files)}
 
 
@@ -367,6 +395,8 @@ def identify(folder: Path, cache: hashes.Cache) -> str:
 
 def describe(source: Source) -> str:
     """Say in words where a model comes from, for people who read a store's attributes."""
+    if "stand_in" in source:
+        return f"local folder {source['local']}, {source['stand_in']}"
     if "hub" in source:
         return f"Hugging Face hub, {source['hub']} at {source['revision']}"
     if "architecture" in source:
@@ -384,7 +414,15 @@ def honest_weights(source: Source) -> str:
     """Say what the trained weights of a source are, as figures and tables call them.
 
     A GGUF file named by a quantisation of 4 bits is not the trained model, but what is left of it.
+    Weights that stand in for published ones are not trained at all.
+
+    Parameters
+    ----------
+    source : mapping
+        As `resolve` returns it.
     """
+    if "stand_in" in source:
+        return str(source["stand_in"])
     bits = re.search(r"\bI?Q(\d)", source.get("gguf", ""))
     return f"trained ({bits[1]}-bit weights, dequantised)" if bits else "trained"
 

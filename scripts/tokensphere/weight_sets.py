@@ -64,10 +64,17 @@ def find(
     known.save()
     return folder, {
         "weights": weights,
-        "weights_are": "random" if seed else sources.honest_weights(source),
+        "weights_are": _called(source, random=bool(seed)),
         "scheme": scheme,
         **({"seed": int(seed)} if seed else {}),
         "source": sources.describe(source),
         "revision": revision,
         "files_sha256": files,
     }
+
+
+def _called(source: Mapping[str, Any], *, random: bool) -> str:
+    """Say what weights are; random ones that are not drawn from trained ones say from which."""
+    if not random:
+        return sources.honest_weights(source)
+    return f"random, drawn from {source['stand_in']}" if "stand_in" in source else "random"

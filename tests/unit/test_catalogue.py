@@ -72,10 +72,14 @@ def config():
     }
 
 
+def sources_of(config):
+    return {model: entry["source"] for model, entry in config["models"].items()}
+
+
 def choose(config, figures=FIGURES, metrics=METRICS, both_ways=()):
     causal = {model: model not in both_ways for model in config["models"]}
     layers = dict.fromkeys(config["models"], 12)
-    chosen, skipped = catalogue.chosen(figures, metrics, config, causal, layers)
+    chosen, skipped = catalogue.chosen(figures, metrics, config, causal, layers, sources_of(config))
     return {figure.name: figure for figure in chosen}, skipped
 
 
@@ -299,6 +303,7 @@ def test_params_are_all_that_the_drawing_depends_on(config):
                 "prompt": "wiki",
                 "label": "GPT",
                 "weights_are": "norm_matched.3",
+                "in_short": "norm_matched.3",
                 "colour": catalogue.COLOURS[0],
             }
         ],
@@ -342,9 +347,29 @@ def test_figures_and_tables_call_weights_what_they_are(config):
         "trained": "trained (4-bit weights, dequantised)",
         "norm_matched.1": "norm_matched.1",
     }
-    assert catalogue.weights_are(Run("gpt", "trained", "wiki"), config) == "trained"
+    assert catalogue.weights_are(Run("gpt", "trained", "wiki"), sources_of(config)) == "trained"
     assert catalogue.label("gpt", config) == "GPT"
     assert catalogue.label("bert", config) == "bert"
+
+
+def test_weights_that_stand_in_are_never_called_trained(config):
+    config["models"]["bert"]["source"] = LOCAL | {"stand_in": "random weights in place of zoo/bert"}
+    figures, _ = choose(config)
+    runs = {
+        (run["model"], run["weights"]): run
+        for run in figures["curves"].params["runs"]
+        if run["prompt"] == "wiki"
+    }
+    trained, random = runs["bert", "trained"], runs["bert", "norm_matched.1"]
+    assert trained["weights_are"] == "random weights in place of zoo/bert"
+    assert random["weights_are"] == "norm_matched.1 of random weights in place of zoo/bert"
+    assert (trained["in_short"], random["in_short"]) == ("stand-in", "norm_matched.1 of a stand-in")
+    assert trained["stand_in"] == random["stand_in"] == "random weights in place of zoo/bert"
+    assert not any("stand_in" in run for (model, _), run in runs.items() if model == "gpt")
+    # The title goes into the report's table, too.
+    title = CURVES["title"]
+    assert figures["curves"].params["title"] == f"{title} (stand-in weights: no result)"
+    assert "stand-in" not in figures["random"].params["title"]  # it draws the other model
 
 
 def test_a_metric_takes_its_own_constants_alone(config):

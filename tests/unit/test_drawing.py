@@ -490,7 +490,7 @@ def test_the_depth_at_which_training_ends_is_marked_in_the_colour_of_its_model()
             for line in figure.axes[0].lines
             if list(line.get_xdata()[:1]) == list(line.get_xdata()[1:])
         ]
-        return found, "so often the block ran in training" in legend(figure)
+        return found, "as deep as in training" in legend(figure)
 
     assert marks({"bert": 0.25}) == ([("#445566", 0.25)], True)
     # Drawn as deep as it was trained there is nothing to mark.
@@ -1062,6 +1062,66 @@ def test_dequantised_weights_are_called_so_in_the_legend():
     assert legend(figure) == ["BERT, trained (4-bit weights, dequantised)"]
 
 
+def draw_many(trained_as, names, count=8):
+    """Draw many models, trained and random, with labels as long as the study's."""
+    models = [f"model{i}" for i in range(count)]
+    runs = [
+        {"model": model, "weights": weights, "prompt": prompt, "label": f"ALBERT large {model[-1]}"}
+        for model in models
+        for weights in ("trained", "norm_matched.0")
+        for prompt in ("wiki", "poem")
+    ]
+    data = curves.assemble(
+        {"inner_products": [table([0.1, 0.2])] * len(runs)},
+        runs,
+        placed(PANELS),
+        prompt="wiki",
+        controls=["poem"],
+    )
+    return curves.draw(
+        data,
+        names,
+        panels=placed(PANELS),
+        colours={model: f"#00000{i}" for i, model in enumerate(models)},
+        controls=["poem"],
+        trained_as=dict(zip(models, trained_as, strict=True)),
+        titles={name: name for name in names},
+        band_opacity=0.2,
+        trained_depths={models[0]: 0.25},
+    )
+
+
+@pytest.mark.parametrize("names", [["published"], ["published", "controlled"]])
+def test_a_legend_of_many_models_names_each_once_and_lies_within_the_figure(names):
+    figure = draw_many(["stand-in"] * 8, names)
+    control = ["thin lines: poem (control)"] if len(names) > 1 else []
+    models = [f"ALBERT large {i}" for i in range(8)]
+    ending = ["stand-in", "random", *control, "as deep as in training"]
+    assert legend(figure) == models + ending
+    handles = figure.legends[0].get_lines()
+    assert [line.get_color() for line in handles[:8]] == [f"#00000{i}" for i in range(8)]
+    assert [line.is_dashed() for line in handles[8:10]] == [False, True]
+    figure.canvas.draw()
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+    assert min(axes.bbox.y0 for axes in figure.axes) > box.y1  # it covers no panel
+
+
+def test_a_legend_of_many_models_says_whose_weights_are_not_as_the_others():
+    said = legend(draw_many([*["trained"] * 7, "stand-in"], ["published"]))
+    assert said[6:] == [
+        "ALBERT large 6", "ALBERT large 7, stand-in", "trained", "random", "as deep as in training"
+    ]  # fmt: skip
+
+
+def test_columns_of_a_legend_fit_its_width():
+    assert style.legend_columns(["a" * 10] * 8, 7.2) == 4
+    assert style.legend_columns(["a" * 10] * 8, 3.5) == 2
+    assert style.legend_columns(["a" * 30] * 8, 3.5) == 1
+    assert style.legend_columns([*["a" * 10] * 4, "a" * 30], 3.5) == 1
+
+
 # --- histograms: the numbers
 
 
@@ -1326,6 +1386,39 @@ def test_a_figure_and_its_companion_hold_exactly_what_they_show(tmp_path):
     assert output.controlled_caption.read_text() == "controlled: published controlled, mass.\n"
 
 
+@pytest.mark.parametrize("columns", [["model"], []])
+def test_a_figure_of_weights_that_stand_in_says_so_in_picture_csv_and_caption(tmp_path, columns):
+    output = SimpleNamespace(
+        **{f"{one}{kind}": tmp_path / f"{one}figure.{kind}" for one in ("", "controlled_")
+           for kind in ["png", "svg", "pdf", "csv", "caption"]}
+    )  # fmt: skip
+    template = tmp_path / "template.rst"
+    template.write_text("**Mass.** Of {{ data | length }} rows.")
+    data = pd.DataFrame({"reading": "published", "model": ["gpt", "bert"], "value": [1, 2]})
+    runs = [{"model": "gpt", "stand_in": "random weights in place of zoo/gpt_2"}, {"model": "bert"}]
+    if not columns:  # a figure of one model may not name it
+        data, runs = data.drop(columns="model"), runs[:1]
+    readings.write(
+        output,
+        data,
+        lambda data, names: style.new(3.5, 2),
+        keys=["value"],
+        empty=[],
+        template=template,
+        facts={"runs": runs},
+    )
+    said = tables.read(output.csv)["stand_in"].tolist()
+    rest = "none" if columns else "random weights in place of zoo/gpt_2"
+    assert said == ["random weights in place of zoo/gpt_2", rest]
+    for caption in (output.caption, output.controlled_caption):
+        assert as_read(caption.read_text()).startswith(
+            "No result. Drawn with random weights in place of zoo/gpt_2: whatever is called trained"
+        )
+    for picture in (output.svg, output.controlled_svg):
+        assert "stand-in weights" in picture.read_text()
+        assert "no result" in picture.read_text()
+
+
 # --- captions
 
 # Every character that means something to reStructuredText or to Jinja.
@@ -1428,7 +1521,8 @@ def of_heads(panels):
 def real_figure(name, config, final=False, scale="linear", matched=True):
     """A figure of the real catalogue: its numbers, assembled, and what its script knows of it."""
     causal = dict.fromkeys(config["models"], True)
-    chosen, _ = catalogue.chosen(CATALOGUE, METRICS, config, causal, layers={})
+    found = {model: entry["source"] for model, entry in config["models"].items()}
+    chosen, _ = catalogue.chosen(CATALOGUE, METRICS, config, causal, layers={}, found=found)
     (figure,) = [one for one in chosen if one.name == name]
     facts, options = figure.params, figure.params["options"]
     if figure.entry["draw"] == "histograms":

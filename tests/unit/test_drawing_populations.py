@@ -390,9 +390,9 @@ def caption(root, tmp_path):
     def render(reading, data, name="fig07_pairs_trained", config=None, matched=True):
         real = catalogue.load(root / "workflow/figures.yaml")
         metrics = catalogue.load(root / "workflow/metrics.yaml")
-        chosen, _ = catalogue.chosen(
-            real, metrics, config or configuration(), causal={"gpt": True}, layers={}
-        )
+        config = config or configuration()
+        found = {"gpt": config["models"]["gpt"]["source"]}
+        chosen, _ = catalogue.chosen(real, metrics, config, {"gpt": True}, {}, found)
         (figure,) = [one for one in chosen if one.name == name]
         shown = NAMES[:1] if reading == "published" else NAMES
         rows = data[data["reading"].isin(shown)].to_dict("records")

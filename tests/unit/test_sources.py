@@ -417,6 +417,48 @@ def test_local_models_are_asked_for_hub_sources_alone_and_by_the_models_name(hub
     assert resolve(package, local_models=str(copy.parent)) == package
 
 
+# --- weights that stand in for published ones
+
+
+def mark(folder, text='{"stands_in_for": "zoo/lion", "weights": "random"}'):
+    (folder / sources.STAND_IN).write_text(text)
+
+
+def test_weights_that_stand_in_say_so(hub, folder):
+    said = "random weights in place of zoo/lion"
+    (folder.parent / "models").mkdir()
+    copy = folder.rename(folder.parent / "models" / "mine")
+    plain = resolve({"local": str(copy)})
+    assert plain == {"local": str(copy)}
+    mark(copy)
+    by_hub = resolve({"hub": REPOSITORY, "revision": COMMIT}, local_models=str(copy.parent))
+    for source in (resolve({"local": str(copy)}), by_hub):
+        assert source["stand_in"] == said
+        assert sources.honest_weights(source) == said
+        assert sources.describe(source) == f"local folder {copy}, {said}"
+
+
+def test_what_weights_stand_in_for_belongs_to_their_identity(folder, identify):
+    before = identify(folder)
+    mark(folder)
+    marked = identify(folder)
+    assert marked != before
+    mark(folder, '{"stands_in_for": "zoo/tiger", "weights": "random"}')
+    assert identify(folder) not in (before, marked)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["no JSON", "[]", "{}", '{"stands_in_for": "a/b"}', '{"stands_in_for": "", "weights": "x"}',
+     '{"stands_in_for": "a/b", "weights": 1}'],
+)  # fmt: skip
+def test_a_file_that_does_not_say_what_weights_stand_in_for_is_refused(folder, text):
+    mark(folder, text)
+    with pytest.raises(UserError, match="does not say what the weights stand in for") as caught:
+        resolve({"local": str(folder)})
+    assert '"stands_in_for": "OWNER/NAME"' in caught.value.hint
+
+
 # --- an architecture
 
 SHAPE = {"architecture": "albert", "config": {"hidden_size": 32, "num_hidden_layers": 2}}

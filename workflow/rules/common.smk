@@ -95,6 +95,7 @@ try:
 except UserError as error:
     sys.exit(str(error))
 
+FOUND = {model: checkpoint.source for model, checkpoint in CHECKPOINTS.items()}
 RUNS = catalogue.runs(CONFIG)
 FIGURES, SKIPPED = catalogue.chosen(
     FIGURE_CATALOGUE,
@@ -102,6 +103,7 @@ FIGURES, SKIPPED = catalogue.chosen(
     CONFIG,
     causal={model: found.causal for model, found in CHECKPOINTS.items()},
     layers={model: found.layers for model, found in CHECKPOINTS.items()},
+    found=FOUND,
 )
 ASKED = catalogue.asked(METRICS, FIGURES, CONFIG)
 COLLECTED = {table for metric in METRICS.values() for table in metric["collect"]}

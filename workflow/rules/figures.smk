@@ -32,7 +32,7 @@ for figure in FIGURES:
                 f"results/figures/{figure.name}.png",
                 caption=os.path.abspath(f"results/figures/{figure.name}.caption.rst"),
                 category=figure.entry["category"],
-                labels={"figure": figure.entry["title"], "reading": "published"},
+                labels={"figure": figure.params["title"], "reading": "published"},
             ),
             svg=f"results/figures/{figure.name}.svg",
             pdf=f"results/figures/{figure.name}.pdf",
@@ -43,7 +43,7 @@ for figure in FIGURES:
                 caption=os.path.abspath(f"results/figures/{figure.name}_controlled.caption.rst"),
                 category=figure.entry["category"],
                 labels={
-                    "figure": figure.entry["title"],
+                    "figure": figure.params["title"],
                     "reading": "published and controlled",
                 },
             ),

@@ -75,7 +75,7 @@ rule collect:
             {
                 **run._asdict(),
                 "label": catalogue.label(run.model, CONFIG),
-                "weights_are": catalogue.weights_are(run, CONFIG),
+                "weights_are": catalogue.weights_are(run, FOUND),
             }
             for run in collected(wildcards.table)
         ],

@@ -58,6 +58,7 @@ rule text_view:
         mem_mb=1000,
     params:
         label=lambda wildcards: catalogue.label(wildcards.model, CONFIG),
+        weights_are=lambda wildcards: catalogue.weights_are(catalogue.Run(*wildcards), FOUND),
         versions=versions("text_view.py"),
     message:
         "Show the text of {wildcards.prompt} in {wildcards.model} ({wildcards.weights})"

@@ -66,7 +66,7 @@ rule collect_weights:
                 "model": run.model,
                 "weights": run.weights,
                 "label": catalogue.label(run.model, CONFIG),
-                "weights_are": catalogue.weights_are(run, CONFIG),
+                "weights_are": catalogue.weights_are(run, FOUND),
             }
             for run in catalogue.weight_sets(CONFIG)
         ],

@@ -39,9 +39,11 @@ EMPTY = [
 
 # A share of layers is a quotient: 3/20 may lie below the edge .15000000000000002.
 EDGE = 1e-9
+# With more models than this, the legend says once what solid and dashed lines are.
+FEW_MODELS = 4
 RANGE_SAMPLE = 0.2  # opacity in the legend
 TRAINED_DEPTH: dict[str, Any] = {"linestyle": (0, (1, 3)), "linewidth": 1}
-TRAINED_SAYS = "so often the block ran in training"
+TRAINED_SAYS = "as deep as in training"
 
 Panel = Mapping[str, Any]
 
@@ -429,10 +431,13 @@ def draw(
     handles = _legend(data, shown, colours, controls, trained_as)
     if trained_depths:
         handles.append(Line2D([], [], color=style.MARK, label=TRAINED_SAYS, **TRAINED_DEPTH))
+    width = style.COLUMN if columns == 1 else style.PAGE
     legend_columns = min(columns, 2)
+    if data["model"].nunique() > FEW_MODELS:
+        legend_columns = style.legend_columns([str(one.get_label()) for one in handles], width)
     legend = 0.17 * -(-len(handles) // legend_columns)
     figure = style.new(
-        style.COLUMN if columns == 1 else style.PAGE,
+        width,
         min((2.6 if rows == 1 else 1.75 * rows + 0.4) + legend, style.TALLEST),
     )
     grid = figure.subplots(rows, columns, squeeze=False)
@@ -598,11 +603,14 @@ def _legend(
 ) -> list[Artist]:
     handles: list[Artist] = []
     curves = data[data["weights"] != DIFFERENCE]
-    for _, points in curves.groupby(["model", "weights"], sort=False):
-        model, label, weights = (str(points[key].iloc[0]) for key in ("model", "label", "weights"))
-        named = trained_as[model] if weights == "trained" else weights
-        style_of = {"color": colours[model], "linestyle": style.LINE_STYLES[weights]}
-        handles.append(Line2D([], [], label=f"{label}, {named}", **style_of))
+    shown = curves[["model", "label", "weights"]].drop_duplicates().to_numpy().tolist()
+    if curves["model"].nunique() > FEW_MODELS:
+        handles += _many(shown, colours, trained_as)
+    else:
+        for model, label, weights in shown:
+            named = trained_as[model] if weights == "trained" else weights
+            style_of = {"color": colours[model], "linestyle": style.LINE_STYLES[weights]}
+            handles.append(Line2D([], [], label=f"{label}, {named}", **style_of))
     for says in dict.fromkeys(one["reference_says"] for one in panels if "reference" in one):
         handles.append(Line2D([], [], color=style.MARK, ls="dotted", lw=1, label=says))
     for says in dict.fromkeys(one["range_says"] for one in panels if one.get("range")):
@@ -614,4 +622,23 @@ def _legend(
         if (data["series"] == control).any():
             name = f"thin lines: {control} (control)"
             handles.append(Line2D([], [], color=style.MARK, linewidth=0.7, label=name))
+    return handles
+
+
+def _many(
+    shown: Sequence[Sequence[str]], colours: Mapping[str, str], trained_as: Mapping[str, str]
+) -> list[Line2D]:
+    """List the models by colour, and once what solid and dashed lines are."""
+    called = {trained_as[model] for model, _, weights in shown if weights == "trained"}
+    solid = next(iter(called)) if len(called) == 1 else "trained"
+    labels = {model: label for model, label, _ in shown}
+    handles = []
+    for model, label in labels.items():
+        own = trained_as.get(model, solid)
+        text = label if own == solid else f"{label}, {own}"
+        handles.append(Line2D([], [], color=colours[model], label=text))
+    for weights, text in (("trained", solid), ("random", "random")):
+        if any(weights == one for _, _, one in shown):
+            line: dict[str, Any] = {"linestyle": style.LINE_STYLES[weights]}
+            handles.append(Line2D([], [], color=style.MARK, label=text, **line))
     return handles

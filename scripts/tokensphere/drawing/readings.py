@@ -54,8 +54,14 @@ def write(
     template : Path
         The caption's template.
     facts : mapping
-        What the caption may say beside the numbers.
+        What the caption may say beside the numbers. Where a run has `stand_in`, which its weights
+        are in place of published ones, picture, csv and caption say so.
     """
+    stand_ins = {
+        one["model"]: one["stand_in"] for one in facts.get("runs", []) if "stand_in" in one
+    }
+    if stand_ins:
+        data = _marked(data, stand_ins, facts["runs"][0]["model"])
     for prefix, shown in (("", PUBLISHED), ("controlled_", COMPANION)):
         place = {
             kind: getattr(output, prefix + kind) for kind in ("png", "svg", "pdf", "csv", "caption")
@@ -66,6 +72,31 @@ def write(
         ]
         columns = [str(name) for name in drawn]
         tables.write(place["csv"], rows, ["reading", *keys], empty=empty, columns=columns)
-        style.save(draw(drawn, shown), place["png"], place["svg"], place["pdf"])
+        figure = draw(drawn, shown)
         caption = captions.render(template, place["csv"], shown[-1], facts)
+        if stand_ins:
+            style.watermark(figure, "stand-in weights\nno result")
+            caption = _warning(stand_ins) + caption
+        style.save(figure, place["png"], place["svg"], place["pdf"])
         place["caption"].write_text(caption, encoding="utf-8")
+
+
+def _marked(data: pd.DataFrame, stand_ins: Mapping[str, str], only: str) -> pd.DataFrame:
+    """Say in each row of numbers what its model's weights stand in for.
+
+    Parameters
+    ----------
+    data : DataFrame
+    stand_ins : mapping
+        Model -> words.
+    only : str
+        The model of numbers that do not name theirs: they are of one.
+    """
+    models = data["model"] if "model" in data else pd.Series(only, index=data.index)
+    return data.assign(stand_in=models.map(stand_ins).fillna("none"))
+
+
+def _warning(stand_ins: Mapping[str, str]) -> str:
+    """Open the caption of a figure in which weights stand in for published ones."""
+    said = captions.listed(captions.plain(one) for one in dict.fromkeys(stand_ins.values()))
+    return f"**No result.** Drawn with {said}: whatever is called trained here is not trained. "

@@ -83,6 +83,7 @@ def draw(
     readings: Sequence[str],
     *,
     title: str,
+    trained: str = "trained",
     looks: Mapping[str, Mapping[str, str]],
 ) -> Figure:
     """Draw the published reading, a row a model; or a row a model and measure, its control beside.
@@ -95,6 +96,8 @@ def draw(
         `published`, or `published` and `controlled`.
     title : str
         What the whole picture shows.
+    trained : str
+        What the legend calls trained weights.
     looks : mapping
         `trained`, or a scheme -> `colour` and `line` (a style of lines).
     """
@@ -107,7 +110,7 @@ def draw(
             for model, _ in models
             for measure in MEASURES
         ]
-    handles = _legend(data, looks)
+    handles = _legend(data, looks, trained)
     figure = style.new(style.PAGE, min(1.7 * len(rows) + 0.75, style.TALLEST))
     grid = figure.subplots(len(rows), 2, squeeze=False)
     labels = dict(models)
@@ -156,10 +159,14 @@ def _panel(
     axes.set(xlim=(0, 1), xticks=(0, 0.5, 1), ylim=(-0.03 * top, 1.03 * top), ylabel=label)
 
 
-def _legend(data: pd.DataFrame, looks: Mapping[str, Mapping[str, str]]) -> list[Line2D]:
+def _legend(
+    data: pd.DataFrame, looks: Mapping[str, Mapping[str, str]], trained: str
+) -> list[Line2D]:
     drawn = {scheme_of(weights) for weights in data["weights"]}
     handles = [
-        Line2D([], [], label=scheme, **_look(scheme, looks)) for scheme in looks if scheme in drawn
+        Line2D([], [], label=trained if scheme == "trained" else scheme, **_look(scheme, looks))
+        for scheme in looks
+        if scheme in drawn
     ]
     if (data["state"] == "final_norm").any():
         look: dict[str, Any] = {"marker": "o", "mfc": "white", "mec": style.MARK}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from numpy.typing import NDArray
 COLUMN, PAGE = 3.5, 7.2
 TALLEST = 8.0
 DPI = 200  # the tallest figure has 1600 pixels
+
+# Inches of a letter in a legend, about, and of the sample of an entry with the space around it.
+LETTER, LEGEND_SAMPLE = 0.062, 0.55
 
 UNDEFINED = "#e4e4e4"
 MARK = "#555555"
@@ -84,6 +88,35 @@ def save(figure: Figure, png: Path, svg: Path, pdf: Path) -> None:
     for path, end in ((png, b"IEND\xaeB`\x82"), (svg, b"</svg>"), (pdf, b"%%EOF")):
         if not path.read_bytes().rstrip(b"\n").endswith(end):
             raise RuntimeError(f"{path} was not written whole")
+
+
+def legend_columns(labels: Sequence[str], width: float) -> int:
+    """Return in how many columns (four at most) a legend of these labels fits a width in inches."""
+    for count in range(min(4, len(labels)), 1, -1):
+        # As matplotlib deals entries out: the first columns are full.
+        columns = np.array_split(np.array([len(label) for label in labels]), count)
+        if sum(LEGEND_SAMPLE + LETTER * int(column.max()) for column in columns) <= width:
+            return count
+    return 1
+
+
+def watermark(figure: Figure, text: str) -> None:
+    """Write a text across a whole figure, through which everything is still seen."""
+    width, height = figure.get_size_inches()
+    angle = np.arctan2(height, width)
+    size = 72 * 0.8 * np.hypot(width, height) / max(map(len, text.splitlines())) / 0.6
+    figure.text(
+        0.5,
+        0.5,
+        text,
+        rotation=float(np.degrees(angle)),
+        fontsize=min(float(size), 40.0),
+        color=MARK,
+        alpha=0.18,
+        ha="center",
+        va="center",
+        zorder=100,
+    )
 
 
 def colours(name: str) -> Colormap:
