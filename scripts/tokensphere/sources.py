@@ -101,7 +101,7 @@ def resolve(source: Source, model: str, local_models: str, where: str) -> dict[s
     dict
         `{local: FOLDER, for: REPO@REVISION}` where that folder is there; else `{hub: REPO,
         revision: COMMIT}`, the commit from the source or from `config/revisions.lock.yaml`. Other
-        sources as they are.
+        sources as they are. A branch or tag, `{hub: REPO, ref: NAME}`, has a pin of its own.
 
     Raises
     ------
@@ -110,22 +110,29 @@ def resolve(source: Source, model: str, local_models: str, where: str) -> dict[s
     """
     if "hub" not in source:
         return dict(source)
-    revision = source.get("revision") or revisions().get(source["hub"])
+    name = pinned_as(source)
+    revision = source.get("revision") or revisions().get(name)
     if local_models and (Path(local_models) / model).is_dir():
-        pinned = f"{source['hub']}@{revision}" if revision else source["hub"]
+        pinned = f"{source['hub']}@{revision}" if revision else name
         return {"local": str(Path(local_models) / model), "for": pinned}
     if not revision:
         raise UserError(
             where,
-            f"no revision of {source['hub']} is pinned, and what the hub holds may change",
+            f"no revision of {name} is pinned, and what the hub holds may change",
             "run `snakemake --cores 1 download_models`, which pins today's in "
-            f"{REVISIONS}, or write `revision: COMMIT` (40 hexadecimal digits)",
+            f"{REVISIONS}, or write `{'NAME' if 'ref' in source else 'revision'}: COMMIT` "
+            "(40 hexadecimal digits)",
         )
     return {"hub": source["hub"], "revision": revision}
 
 
+def pinned_as(source: Source) -> str:
+    """Return under which name the commit of a hub source is pinned: REPO, or REPO@REF."""
+    return f"{source['hub']}@{source['ref']}" if "ref" in source else str(source["hub"])
+
+
 def revisions() -> dict[str, str]:
-    """Read which commit of each hub repository is pinned; empty where none is."""
+    """Read which commit of each hub source is pinned, by `pinned_as`; empty where none is."""
     if not REVISIONS.is_file():
         return {}
     pinned: dict[str, str] = yaml.safe_load(REVISIONS.read_text(encoding="utf-8")) or {}

@@ -73,6 +73,7 @@ rule collect:
                 **run._asdict(),
                 "label": catalogue.label(run.model, CONFIG),
                 "weights_are": catalogue.weights_are(run, CONFIG),
+                **catalogue.training(run.model, CONFIG),
             }
             for run in RUNS
         ],
