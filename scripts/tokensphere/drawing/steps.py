@@ -112,10 +112,10 @@ def assemble(
                     )
                 )
     every = pd.concat(parts, ignore_index=True)
-    # A control is a series of its own; so are the prompts of the published reading, which is one.
+    # A control is a series of its own.
     every["series"] = every["prompt"].where(every["prompt"].isin(controls), MEAN)
-    groups = every.groupby(["reading", *KEYS], sort=False)
-    return pd.DataFrame([_point(rows) for _, rows in groups])[COLUMNS]
+    groups = every.groupby(["reading", "measure", "series"], sort=False)
+    return pd.concat([_points(rows) for _, rows in groups], ignore_index=True)[COLUMNS]
 
 
 def _layers(last: int, depths: int) -> dict[int, int]:
@@ -126,18 +126,22 @@ def _layers(last: int, depths: int) -> dict[int, int]:
     return layers
 
 
-def _point(rows: pd.DataFrame) -> dict[str, Any]:
-    """Average one point over its prompts; NaN if one is: none must vanish from a mean."""
-    band = statistics.over_prompts(rows["value"].to_numpy()[:, None])
-    one = len(rows) == 1
-    return {str(name): value for name, value in rows.iloc[0].items()} | {
-        "series": rows["prompt"].iloc[0] if one else MEAN,
-        "n_tokens": rows["n_tokens"].iloc[0] if one else np.nan,
-        "value": float(band.mean[0]),
-        "low": float(band.low[0]),
-        "high": float(band.high[0]),
-        "prompts": len(rows),
-    }
+def _points(rows: pd.DataFrame) -> pd.DataFrame:
+    """Average every point over its prompts; NaN if one is: none must vanish from a mean."""
+    points = rows.drop_duplicates(["model", "place"])
+    prompts = rows["prompt"].unique()
+    values = rows.pivot(index="prompt", columns=["model", "place"], values="value")
+    # In the order of the configuration: the band depends on it in its last digits.
+    band = statistics.over_prompts(values.loc[prompts, points[["model", "place"]].apply(tuple, 1)])
+    one = len(prompts) == 1
+    return points.assign(
+        series=prompts[0] if one else MEAN,
+        n_tokens=points["n_tokens"] if one else np.nan,
+        value=band.mean,
+        low=band.low,
+        high=band.high,
+        prompts=len(prompts),
+    )
 
 
 def draw(
@@ -244,7 +248,7 @@ def _panel(
 
 def _set_steps(axes: Axes, steps: NDArray[Any]) -> None:
     """Set the axis of steps: logarithmic from the first after 0 on, labelled by the steps drawn."""
-    least = max(1, int(np.min(steps[steps > 0], initial=np.inf)) if (steps > 0).any() else 1)
+    least = min(steps[steps > 0].tolist(), default=1)
     axes.set_xscale("symlog", linthresh=least, linscale=FIRST_STEP)
     if len(steps) > 1:
         axes.set_xlim(steps[0], steps[-1])
