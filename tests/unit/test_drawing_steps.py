@@ -379,7 +379,7 @@ def test_a_caption_says_what_the_last_layer_did(caption):
     assert (
         "LION_2*: mass near 1 from 0.250 (step 0) to 0.500 (step 1,000), most 0.750 (step 10);"
     ) in text
-    assert "least" not in text
+    assert ", least" not in text
     assert "ontrolled" not in text
     assert "Grey" not in text
     assert "final norm" not in text

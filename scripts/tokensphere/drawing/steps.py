@@ -35,7 +35,7 @@ PANELS: dict[str, dict[str, tuple[str, str, bool, str | None]]] = {
         "membership": ("membership", "membership\n(share of tokens)", True, None),
     },
     "controlled": {
-        "mass": ("mass_near_one_distinct", "mass near 1\n(distinct-id pairs)", True, None),
+        "mass": ("mass_near_one_distinct", "mass near 1\n(distinct pairs)", True, None),
         "rank": ("sphere", "effective rank\non the sphere", False, None),
         "membership": ("membership", "membership\n(share of tokens)", True, "gate_sphere_3"),
     },
@@ -177,7 +177,7 @@ def draw(
     handles = _legend(data, shades, controls)
     rows, columns = len(MEASURES) * blocks, across * len(readings)
     width = style.PAGE if columns > 1 else style.COLUMN + 0.5
-    per_row = 2 if columns > 1 else 1
+    per_row = 3 if columns > 1 else 1
     height = 1.7 * rows + 0.75 + 0.17 * -(-len(handles) // per_row)
     figure = style.new(width, min(height, style.TALLEST))
     grid = figure.subplots(rows, columns, squeeze=False)
@@ -242,8 +242,9 @@ def _panel(
         low, high = (shown[end].to_numpy() for end in ("low", "high"))
         axes.fill_between(at, low, high, color=colour, alpha=opacity, lw=0)
         normed = shown[shown["state"] == "final_norm"]
-        hollow: dict[str, Any] = {"mfc": "white", "mec": colour, "ms": 4, "zorder": 3}
-        axes.plot(normed["step"], normed["value"], "o", lw=0, clip_on=False, **hollow)
+        if len(normed):  # marks that are not clipped and not there break the layout
+            hollow: dict[str, Any] = {"mfc": "white", "mec": colour, "ms": 4, "zorder": 3}
+            axes.plot(normed["step"], normed["value"], "o", lw=0, clip_on=False, **hollow)
 
 
 def _set_steps(axes: Axes, steps: NDArray[Any]) -> None:
