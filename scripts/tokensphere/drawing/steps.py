@@ -32,12 +32,12 @@ PANELS: dict[str, dict[str, tuple[str, str, bool, str | None]]] = {
     "published": {
         "mass": ("mass_near_one", "mass near 1\n(share of pairs)", True, None),
         "rank": ("raw", "effective rank,\nraw states", False, None),
-        "membership": ("membership", "membership\n(share of tokens)", True, None),
+        "membership": ("membership", "share of tokens\nin clusters", True, None),
     },
     "controlled": {
         "mass": ("mass_near_one_distinct", "mass near 1\n(distinct pairs)", True, None),
         "rank": ("sphere", "effective rank\non the sphere", False, None),
-        "membership": ("membership", "membership\n(share of tokens)", True, "gate_sphere_3"),
+        "membership": ("membership", "share of tokens\nin clusters", True, "gate_sphere_3"),
     },
 }
 # Of panels side by side; what else there is stands below.
