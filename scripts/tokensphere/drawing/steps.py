@@ -132,7 +132,8 @@ def _points(rows: pd.DataFrame) -> pd.DataFrame:
     prompts = rows["prompt"].unique()
     values = rows.pivot(index="prompt", columns=["model", "place"], values="value")
     # In the order of the configuration: the band depends on it in its last digits.
-    band = statistics.over_prompts(values.loc[prompts, points[["model", "place"]].apply(tuple, 1)])
+    names = pd.MultiIndex.from_frame(points[["model", "place"]])
+    band = statistics.over_prompts(values.reindex(index=prompts, columns=names))
     one = len(prompts) == 1
     return points.assign(
         series=prompts[0] if one else MEAN,
