@@ -8,6 +8,9 @@ with job(snakemake) as run:
     models = run.params.where["models"]
     pinned = sources.revisions()
     for name, source in run.progress(models.items(), unit="model", total=len(models)):
-        revision = source.get("revision") or pinned.get(source["hub"])
-        pinned[source["hub"]] = downloads.fetch(source["hub"], revision, f"models.{name}.source")
-        downloads.pin(pinned)
+        name_of_pin = sources.pinned_as(source)
+        revision = source.get("revision") or pinned.get(name_of_pin) or source.get("ref")
+        commit = downloads.fetch(source["hub"], revision, f"models.{name}.source")
+        if "revision" not in source:
+            pinned[name_of_pin] = commit
+            downloads.pin(pinned)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from tokensphere import sources
+from tokensphere import sources, sweeps
 from tokensphere.config import SCHEMES
 
 # Colour-blind safe (the values of seaborn's "colorblind" palette), in an order in which
@@ -36,6 +36,8 @@ STAND_IN = " (stand-in weights: no result)"
 
 # A kind of weights in the catalogue: every random scheme that a model has.
 EVERY = "every"
+# The models of a figure in the catalogue: every revision of every sweep.
+SWEEPS = "sweeps"
 
 
 class Run(NamedTuple):
@@ -171,7 +173,8 @@ def chosen(
     -------
     figures : list of Figure
     skipped : list of str
-        A sentence for each figure that lacks a run, and what to add.
+        A sentence for each figure that lacks a run, and what to add; of a figure of sweeps only
+        where `draw` names it, since most configurations have none and want none.
     """
     wanted = config["figures"]["draw"]
     figures, skipped = [], []
@@ -179,6 +182,8 @@ def chosen(
         if wanted != "all" and name not in wanted:
             continue
         lacking = _lacking(entry, config, causal)
+        if lacking and wanted == "all" and not _models(entry, config):
+            continue
         if lacking:
             skipped.append(f"{name} is skipped: {lacking}")
         else:
@@ -187,9 +192,27 @@ def chosen(
 
 
 def _models(entry: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+    if entry["models"] == SWEEPS:
+        return _revisions(config)
     if entry["models"] == "all":
-        return list(config["models"])
+        # Twenty revisions of one model would drown the others, so only those with a role are drawn.
+        named = config["roles"].values()
+        return [
+            model
+            for model, entry in config["models"].items()
+            if "step" not in entry or model in named
+        ]
     return list(dict.fromkeys(config["roles"][role] for role in entry["models"]))
+
+
+def _revisions(config: Mapping[str, Any]) -> list[str]:
+    """List the models of all sweeps, sweep by sweep, by their steps."""
+    models = config["models"]
+    named = list(dict.fromkeys(map(sweeps.sweep_of, models)))
+    return sorted(
+        (model for model, entry in models.items() if "step" in entry),
+        key=lambda model: (named.index(sweeps.sweep_of(model)), int(models[model]["step"])),
+    )
 
 
 def _weights(kind: str, seeds: str, model: str, config: Mapping[str, Any]) -> list[str]:
@@ -209,6 +232,9 @@ def _lacking(
 ) -> str:
     """Say what a figure needs and the configuration lacks; empty if nothing."""
     models = _models(entry, config)
+    if not models:
+        return "add `revisions:` to a model (docs/sweeps.md)"
+    listed = " or ".join(dict.fromkeys(map(sweeps.sweep_of, models)))
     if entry.get("causal") and (both_ways := [model for model in models if not causal[model]]):
         role = next(one for one in entry["models"] if config["roles"][one] == both_ways[0])
         return f"{both_ways[0]} is not causal; name a causal model as roles.{role}"
@@ -218,13 +244,10 @@ def _lacking(
             if max(map(len, found)) < 2:
                 one = {weights.partition(".")[0] for weights in found[0]}
                 other = next(f"{scheme}.0" for scheme in SCHEMES if scheme not in one)
-                return (
-                    f"add a second random scheme, such as {other!r}, to the weights of "
-                    + " or ".join(models)
-                )
+                return f"add a second random scheme, such as {other!r}, to the weights of {listed}"
         elif not any(_weights(kind, entry["seeds"], model, config) for model in models):
             scheme = kind if kind == "trained" else f"{config['figures']['baseline']}.0"
-            return f"add {scheme!r} to the weights of {' or '.join(models)}"
+            return f"add {scheme!r} to the weights of {listed}"
     return ""
 
 
@@ -278,7 +301,8 @@ def _legend(
 ) -> dict[str, Any]:
     """Return what a figure says about a run, its model's colour, and where it is cut."""
     entry = config["models"][run.model]
-    position = list(config["models"]).index(run.model)
+    families = list(dict.fromkeys(map(sweeps.sweep_of, config["models"])))
+    position = families.index(sweeps.sweep_of(run.model))
     return {
         "model": run.model,
         "weights": run.weights,
@@ -293,6 +317,12 @@ def _legend(
             if "iterations" in entry
             else {}
         ),
+        **(
+            {"sweep": sweeps.sweep_of(run.model), "sweep_label": entry["label"]}
+            | {"step": entry["step"]}
+            if "step" in entry
+            else {}
+        ),
     }
 
 
@@ -304,7 +334,23 @@ def cut(model: str, config: Mapping[str, Any]) -> int:
 
 def label(model: str, config: Mapping[str, Any]) -> str:
     """Return how figures and tables call a model."""
-    return str(config["models"][model].get("label", model))
+    entry = config["models"][model]
+    named = str(entry.get("label", model))
+    return f"{named}, step {entry['step']}" if "step" in entry else named
+
+
+def training(model: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what collected tables say of a model's training: its `sweep` and `step`.
+
+    Nothing where no model of the configuration is a revision: tables then have no such columns.
+    Empty for a model that is none, beside one that is.
+    """
+    models = config["models"]
+    if not any("step" in entry for entry in models.values()):
+        return {}
+    if "step" not in models[model]:
+        return {"sweep": "", "step": ""}
+    return {"sweep": sweeps.sweep_of(model), "step": models[model]["step"]}
 
 
 def weights_are(run: Run, found: Mapping[str, sources.Source], *, short: bool = False) -> str:

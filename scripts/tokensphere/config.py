@@ -13,7 +13,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from tokensphere import prompts
+from tokensphere import prompts, sweeps
 from tokensphere.harness.errors import UserError
 
 SCHEMES = ("norm_matched", "orthogonal", "gaussian", "shuffled")
@@ -41,7 +41,8 @@ def check(config: Mapping[str, Any], schema: Path, figures: Iterable[str], where
     Returns
     -------
     dict
-        The configuration with every default in place.
+        The configuration with every default in place, and one model for each revision of a sweep
+        (`sweeps.expand`).
 
     Raises
     ------
@@ -55,6 +56,7 @@ def check(config: Mapping[str, Any], schema: Path, figures: Iterable[str], where
     complete: Config = _with_defaults(deepcopy(dict(config)), rules, rules)
     _check_weights(complete, where)
     _check_cuts(complete, where)
+    complete["models"] = sweeps.expand(complete["models"], where)
     _check_references(complete, list(figures), where)
     for name, prompt in complete["prompts"].items():
         prompts.load(prompt, f"{where}: prompts.{name}")
@@ -220,4 +222,10 @@ def _check_references(config: Config, figures: list[str], where: str) -> None:
     references += [("figures.draw", name, figures) for name in draw if draw != "all"]
     for key, value, known in references:
         if value not in known:
-            raise UserError(f"{where}: {key}", f"there is no {value!r}", suggest(value, known))
+            revisions = [name for name in known if name.startswith(value + sweeps.AT)]
+            hint = f"name a revision of it: {', '.join(revisions)}"
+            raise UserError(
+                f"{where}: {key}",
+                f"there is no {value!r}",
+                hint if revisions else suggest(value, known),
+            )

@@ -22,7 +22,7 @@ def fetch(repository: str, revision: str | None, where: str) -> str:
     repository : str
         `owner/name`.
     revision : str or None
-        The commit; None for the newest.
+        The commit, branch or tag; None for the newest.
     where : str
         How errors call the model.
 
@@ -35,7 +35,7 @@ def fetch(repository: str, revision: str | None, where: str) -> str:
     Raises
     ------
     UserError
-        If the repository, the commit or the network is not there, or the checkpoint has no
+        If the repository, the revision or the network is not there, or the checkpoint has no
         safetensors file.
     """
     try:
@@ -55,7 +55,7 @@ def fetch(repository: str, revision: str | None, where: str) -> str:
 
 
 def pin(revisions: Mapping[str, str]) -> None:
-    """Write which commit of each repository is meant, for every later run."""
+    """Write which commit of each repository, branch or tag is meant, for every later run."""
     sources.REVISIONS.parent.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(dict(revisions), sort_keys=True)
     hashes.write_atomically(

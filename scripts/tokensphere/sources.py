@@ -103,8 +103,8 @@ def resolve(source: Source, model: str, local_models: str, where: str) -> dict[s
     dict
         `{local: FOLDER, for: REPO@REVISION}` where that folder is there; else `{hub: REPO,
         revision: COMMIT}`, the commit from the source or from `config/revisions.lock.yaml`. Other
-        sources as they are. A folder whose weights stand in for published ones has `stand_in`
-        besides: what they are.
+        sources as they are. A branch or tag, `{hub: REPO, ref: NAME}`, has a pin of its own. A
+        folder whose weights stand in for published ones has `stand_in` besides: what they are.
 
     Raises
     ------
@@ -116,17 +116,19 @@ def resolve(source: Source, model: str, local_models: str, where: str) -> dict[s
         return dict(source) | _stand_in(Path(source["local"]), where)
     if "hub" not in source:
         return dict(source)
-    revision = source.get("revision") or revisions().get(source["hub"])
+    name = pinned_as(source)
+    revision = source.get("revision") or revisions().get(name)
     if local_models and (Path(local_models) / model).is_dir():
-        pinned = f"{source['hub']}@{revision}" if revision else source["hub"]
+        pinned = f"{source['hub']}@{revision}" if revision else name
         folder = Path(local_models) / model
         return {"local": str(folder), "for": pinned} | _stand_in(folder, where)
     if not revision:
         raise UserError(
             where,
-            f"no revision of {source['hub']} is pinned, and what the hub holds may change",
+            f"no revision of {name} is pinned, and what the hub holds may change",
             "run `snakemake --cores 1 download_models`, which pins today's in "
-            f"{REVISIONS}, or write `revision: COMMIT` (40 hexadecimal digits)",
+            f"{REVISIONS}, or write `{'NAME' if 'ref' in source else 'revision'}: COMMIT` "
+            "(40 hexadecimal digits)",
         )
     return {"hub": source["hub"], "revision": revision}
 
@@ -151,8 +153,13 @@ def _stand_in(folder: Path, where: str) -> dict[str, str]:
     return {"stand_in": f"{weights} weights in place of {published}"}
 
 
+def pinned_as(source: Source) -> str:
+    """Return under which name the commit of a hub source is pinned: REPO, or REPO@REF."""
+    return f"{source['hub']}@{source['ref']}" if "ref" in source else str(source["hub"])
+
+
 def revisions() -> dict[str, str]:
-    """Read which commit of each hub repository is pinned; empty where none is."""
+    """Read which commit of each hub source is pinned, by `pinned_as`; empty where none is."""
     if not REVISIONS.is_file():
         return {}
     pinned: dict[str, str] = yaml.safe_load(REVISIONS.read_text(encoding="utf-8")) or {}

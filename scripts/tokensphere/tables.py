@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 # Columns of names: read as text even where every name looks like a number.
-TEXT = ("model", "weights", "prompt", "series", "where", "reason")
+TEXT = ("model", "sweep", "weights", "prompt", "series", "where", "reason")
 
 
 def write(
@@ -142,7 +142,7 @@ def collect(
     paths : sequence of paths
         Per-run tables with the same columns.
     runs : sequence of mappings
-        For each table what names its run (model, weights, prompt, label).
+        For each table what names its run (model, weights, prompt, label, ...); all the same keys.
     into : str or Path
 
     Raises

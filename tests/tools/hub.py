@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,10 +13,23 @@ from pathlib import Path
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
+def commit_of(branch: str) -> str:
+    """Return the commit of a served branch."""
+    return hashlib.sha1(branch.encode()).hexdigest()
+
+
 @contextmanager
-def serve(repository: str, folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Serve a checkpoint folder as a repository; yield the address and what was asked for."""
+def serve(
+    repository: str, folder: Path, branches: Mapping[str, Path] | None = None
+) -> Iterator[tuple[str, list[str]]]:
+    """Serve a checkpoint folder as a repository; yield the address and what was asked for.
+
+    `branches` are further folders, by their names; `commit_of` says at which commit they are.
+    """
     asked: list[str] = []
+    folders = {COMMIT: folder} | {commit_of(name): one for name, one in (branches or {}).items()}
+    commits = {"main": COMMIT} | {one: one for one in folders}
+    commits |= {name: commit_of(name) for name in branches or {}}
 
     class Handler(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
@@ -23,44 +37,46 @@ def serve(repository: str, folder: Path) -> Iterator[tuple[str, list[str]]]:
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            names = sorted(file.name for file in folder.iterdir())
             api = f"/api/models/{repository}"
-            if path in (api, f"{api}/revision/main", f"{api}/revision/{COMMIT}"):
-                files = [{"rfilename": name} for name in names]
-                self._answer(
-                    json.dumps({"id": repository, "sha": COMMIT, "siblings": files}).encode(),
-                    "application/json",
-                )
+            at = "main" if path == api else path.removeprefix(f"{api}/revision/")
+            if at in commits:
+                here = folders[commits[at]]
+                files = [{"rfilename": file.name} for file in sorted(here.iterdir())]
+                about = {"id": repository, "sha": commits[at], "siblings": files}
+                self._answer(json.dumps(about).encode(), "application/json", commits[at])
                 return
-            if path == f"{api}/tree/{COMMIT}":
-                tree = [
-                    {
-                        "type": "file",
-                        "path": name,
-                        "oid": name,
-                        "size": (folder / name).stat().st_size,
-                    }
-                    for name in names
-                ]
-                self._answer(json.dumps(tree).encode(), "application/json")
-                return
-            prefix = f"/{repository}/resolve/{COMMIT}/"
-            if path.startswith(prefix) and path.removeprefix(prefix) in names:
+            for commit, here in folders.items():
+                names = sorted(file.name for file in here.iterdir())
+                if path == f"{api}/tree/{commit}":
+                    tree = [
+                        {
+                            "type": "file",
+                            "path": name,
+                            "oid": name,
+                            "size": (here / name).stat().st_size,
+                        }
+                        for name in names
+                    ]
+                    self._answer(json.dumps(tree).encode(), "application/json", commit)
+                    return
+                prefix = f"/{repository}/resolve/{commit}/"
                 name = path.removeprefix(prefix)
-                asked.append(name)
-                self._answer((folder / name).read_bytes(), "application/octet-stream", name)
-                return
+                if path.startswith(prefix) and name in names:
+                    asked.append(name)
+                    body = (here / name).read_bytes()
+                    self._answer(body, "application/octet-stream", commit, name)
+                    return
             self.send_response(404)
             self.send_header("X-Error-Code", "RepoNotFound")
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-        def _answer(self, body: bytes, kind: str, name: str = "") -> None:
+        def _answer(self, body: bytes, kind: str, commit: str, name: str = "") -> None:
             self.send_response(200)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
-            self.send_header("X-Repo-Commit", COMMIT)
-            self.send_header("ETag", f'"{name}-{len(body)}"')
+            self.send_header("X-Repo-Commit", commit)
+            self.send_header("ETag", f'"{name}-{hashlib.sha1(body).hexdigest()}"')
             self.end_headers()
             if self.command == "GET":
                 self.wfile.write(body)

@@ -99,16 +99,10 @@ def test_runs_are_every_model_weights_and_prompt(config):
 
 
 def asked(config, *names):
-    chosen, _ = catalogue.chosen(
-        {name: FIGURES[name] for name in names},
-        METRICS,
-        config,
-        dict.fromkeys(config["models"], True),
-        dict.fromkeys(config["models"], 12),
-    )
+    chosen, _ = choose(config, {name: FIGURES[name] for name in names})
     return {
         table: [run.path for run in runs]
-        for table, runs in catalogue.asked(METRICS, chosen, config).items()
+        for table, runs in catalogue.asked(METRICS, [*chosen.values()], config).items()
     }
 
 
@@ -492,6 +486,93 @@ def test_a_figure_that_is_not_asked_for_is_not_said_to_be_skipped(config):
     assert choose(config)[1] == []
 
 
+# --- sweeps
+
+STEPS = CURVES | {"models": "sweeps", "weights": ["trained"], "seeds": "first"}
+
+
+@pytest.fixture
+def swept(config):
+    """The configuration with revisions of a model between the two others."""
+    models = config["models"]
+    lion = {"source": LOCAL, "weights": ["trained", "norm_matched.0"], "label": "Lion"}
+    config["models"] = {
+        "gpt": models["gpt"],
+        **{f"lion@step{step}": lion | {"step": step} for step in (300, 0, 20)},
+        "bert": models["bert"],
+    }
+    return config
+
+
+def test_a_figure_of_sweeps_draws_every_revision_by_its_step(swept):
+    swept["models"]["ant@1"] = swept["models"]["lion@step0"] | {"step": 1}
+    figures, skipped = choose(swept, {"steps": STEPS | {"prompts": "one"}})
+    assert [run.path for run in figures["steps"].runs] == [
+        "lion@step0/trained/wiki",
+        "lion@step20/trained/wiki",
+        "lion@step300/trained/wiki",
+        "ant@1/trained/wiki",
+    ]
+    assert skipped == []
+
+
+def test_a_figure_of_sweeps_is_told_the_step_and_the_sweep(swept):
+    figures, _ = choose(swept, {"steps": STEPS, "curves": CURVES})
+    told = figures["steps"].params["runs"][2]
+    assert told["model"] == "lion@step20"
+    assert (told["sweep"], told["sweep_label"], told["step"]) == ("lion", "Lion", 20)
+    assert told["label"] == "Lion, step 20"
+    assert "step" not in figures["curves"].params["runs"][0]
+
+
+def test_a_figure_of_all_models_leaves_revisions_out_but_those_with_a_role(swept):
+    drawn = dict.fromkeys(run.model for run in choose(swept)[0]["curves"].runs)
+    assert list(drawn) == ["gpt", "bert"]
+    swept["roles"]["second"] = "lion@step300"
+    drawn = dict.fromkeys(run.model for run in choose(swept)[0]["curves"].runs)
+    assert list(drawn) == ["gpt", "lion@step300", "bert"]
+    assert {run.model for run in choose(swept)[0]["trained"].runs} == {"lion@step300"}
+
+
+def test_revisions_have_the_colour_of_their_sweep_and_change_no_other(config, swept):
+    swept["roles"]["second"] = "lion@step0"
+    del swept["models"]["bert"]["colour"]
+    params = choose(swept, {"steps": STEPS, "curves": CURVES})[0]
+    colours = {run["model"]: run["colour"] for run in params["steps"].params["runs"]}
+    assert set(colours.values()) == {catalogue.COLOURS[1]}
+    colours = {run["model"]: run["colour"] for run in params["curves"].params["runs"]}
+    assert colours["bert"] == catalogue.COLOURS[2]
+
+
+def test_another_revision_redraws_figures_of_sweeps_alone(swept):
+    def add(other):
+        other["models"]["lion@step7"] = other["models"]["lion@step0"] | {"step": 7}
+
+    assert changed(swept, add, FIGURES | {"steps": STEPS}) == {"steps"}
+
+
+def test_a_figure_of_sweeps_is_missed_aloud_only_where_it_is_asked_for(config):
+    assert choose(config, {"steps": STEPS}) == ({}, [])
+    config["figures"]["draw"] = ["steps"]
+    _, skipped = choose(config, {"steps": STEPS})
+    assert skipped == ["steps is skipped: add `revisions:` to a model (docs/sweeps.md)"]
+
+
+def test_a_sweep_without_trained_weights_is_said_by_its_name(swept):
+    for model in swept["models"].values():
+        model["weights"] = ["norm_matched.0"]
+    skipped = choose(swept, {"steps": STEPS})[1]
+    assert skipped == ["steps is skipped: add 'trained' to the weights of lion"]
+
+
+def test_tables_name_sweep_and_step_where_there_is_a_sweep(config, swept):
+    assert catalogue.training("lion@step20", swept) == {"sweep": "lion", "step": 20}
+    # The same columns in every table.
+    assert catalogue.training("gpt", swept) == {"sweep": "", "step": ""}
+    swept["models"] = {name: swept["models"][name] for name in ("gpt", "bert")}
+    assert catalogue.training("gpt", swept) == {}
+
+
 # --- the real catalogue
 
 
@@ -505,8 +586,9 @@ def test_every_entry_names_things_that_exist(root):
         assert entry["tables"], name
         assert set(entry["tables"]) <= written, name
         assert set(entry.get("arrays", [])) <= arrays, name
-        assert entry["models"] == "all" or entry["models"], name
-        assert entry["models"] == "all" or set(entry["models"]) <= {"focus", "second"}, name
+        assert entry["models"], name
+        many = entry["models"] in ("all", catalogue.SWEEPS)
+        assert many or set(entry["models"]) <= {"focus", "second"}, name
         assert entry.get("causal", False) in (True, False), name
         kinds = {"trained", "baseline", catalogue.EVERY}
         assert {*entry["weights"], *entry.get("matches", [])} <= kinds, name

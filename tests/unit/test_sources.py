@@ -366,6 +366,27 @@ def test_a_hub_source_without_a_revision_takes_the_one_that_is_pinned(hub):
     assert resolve({"hub": REPOSITORY, "revision": COMMIT})["revision"] == COMMIT
 
 
+def test_a_branch_has_a_pin_of_its_own(hub):
+    sources.REVISIONS.parent.mkdir()
+    sources.REVISIONS.write_text(f"{REPOSITORY}: {OTHER}\n{REPOSITORY}@step0: {COMMIT}\n")
+    found = resolve({"hub": REPOSITORY, "ref": "step0"})
+    assert found == {"hub": REPOSITORY, "revision": COMMIT}
+    # The pin of the repository is that of another branch.
+    with pytest.raises(UserError) as caught:
+        resolve({"hub": REPOSITORY, "ref": "step1"})
+    assert caught.value.what.startswith(f"no revision of {REPOSITORY}@step1 is pinned")
+    assert "download_models" in caught.value.hint
+    assert "NAME: COMMIT" in caught.value.hint
+
+
+def test_a_local_copy_of_a_revision_is_named_by_model_and_revision(hub, folder):
+    (folder.parent / "models").mkdir()
+    copy = folder.rename(folder.parent / "models" / "mine@step0")
+    source = {"hub": REPOSITORY, "ref": "step0"}
+    found = resolve(source, model="mine@step0", local_models=str(copy.parent))
+    assert found == {"local": str(copy), "for": f"{REPOSITORY}@step0"}
+
+
 def test_a_hub_source_without_any_revision_is_refused(hub):
     with pytest.raises(UserError) as caught:
         resolve({"hub": REPOSITORY})

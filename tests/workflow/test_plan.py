@@ -9,11 +9,11 @@ import yaml
 from tools import checkpoints
 
 REPOSITORY = Path(__file__).parents[2]
-# The workspace has one random scheme: there is nothing to compare schemes with.
+# The workspace has one random scheme, nothing to compare schemes with; and no sweep.
 FIGURES = {
     name: entry
     for name, entry in yaml.safe_load((REPOSITORY / "workflow/figures.yaml").read_text()).items()
-    if "every" not in entry["weights"]
+    if "every" not in entry["weights"] and entry["models"] != "sweeps"
 }
 METRICS = yaml.safe_load((REPOSITORY / "workflow/metrics.yaml").read_text())
 RUNS = [

@@ -9,9 +9,13 @@ from PIL import Image
 
 
 def drawn(workspace):
-    """Read the figures of the catalogue; the workspace has one random scheme to compare."""
+    """Read the figures that the workspace has the runs for: one random scheme, and no sweep."""
     entries = yaml.safe_load((workspace.folder / "workflow/figures.yaml").read_text())
-    return {name: entry for name, entry in entries.items() if "every" not in entry["weights"]}
+    return {
+        name: entry
+        for name, entry in entries.items()
+        if "every" not in entry["weights"] and entry["models"] != "sweeps"
+    }
 
 
 def test_every_figure_has_its_files_and_companion(finished):

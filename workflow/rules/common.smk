@@ -30,7 +30,8 @@ LOCK = HOME / "requirements.lock"
 
 
 wildcard_constraints:
-    model=r"[A-Za-z0-9._-]+",
+    # NAME, or NAME@REVISION of a sweep.
+    model=r"[A-Za-z0-9._-]+(@[A-Za-z0-9._-]+)?",
     weights=rf"trained|({'|'.join(configuration.SCHEMES)})\.\d+",
     prompt=r"[A-Za-z0-9._-]+",
     table=r"[a-z_]+",

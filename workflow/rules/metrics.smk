@@ -76,6 +76,7 @@ rule collect:
                 **run._asdict(),
                 "label": catalogue.label(run.model, CONFIG),
                 "weights_are": catalogue.weights_are(run, FOUND),
+                **catalogue.training(run.model, CONFIG),
             }
             for run in collected(wildcards.table)
         ],

@@ -67,6 +67,7 @@ rule collect_weights:
                 "weights": run.weights,
                 "label": catalogue.label(run.model, CONFIG),
                 "weights_are": catalogue.weights_are(run, FOUND),
+                **catalogue.training(run.model, CONFIG),
             }
             for run in catalogue.weight_sets(CONFIG)
         ],

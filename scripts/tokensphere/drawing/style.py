@@ -136,9 +136,11 @@ def cluster_marker(identity: int) -> str:
 
 def shade_undefined(axes: Axes, depths: NDArray[Any], values: NDArray[Any]) -> None:
     """Mark depths whose value is undefined by a grey band, so that no gap looks like data."""
+    # Bands end half-way between two points as the axis shows them, logarithmic or not.
+    scale = axes.xaxis.get_transform()
+    at = scale.transform(np.asarray(depths, dtype=float))
     for index in map(int, np.flatnonzero(np.isnan(values))):
-        left = depths[max(index - 1, 0)]
-        right = depths[min(index + 1, len(depths) - 1)]
-        axes.axvspan(
-            (left + depths[index]) / 2, (depths[index] + right) / 2, color=UNDEFINED, zorder=0
-        )
+        ends = [
+            (at[index] + at[one]) / 2 for one in (max(index - 1, 0), min(index + 1, len(at) - 1))
+        ]
+        axes.axvspan(*scale.inverted().transform(ends), color=UNDEFINED, zorder=0)
