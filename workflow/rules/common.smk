@@ -3,6 +3,7 @@
 # Reads: the configuration, its schema, the catalogue of figures, the checkpoints' files (hashes).
 # Gives: CONFIG, RUNS, FIGURES, and the helpers below.
 
+import functools
 import os
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ SCRIPTS = HOME / "scripts"
 # Before any other: an installed tokensphere of another checkout must not be planned with.
 sys.path.insert(0, str(SCRIPTS))
 
-from tokensphere import catalogue, config as configuration, hashes, sources
+from tokensphere import catalogue, config as configuration, hashes, resources, sources
 from tokensphere.harness import closure
 from tokensphere.harness.errors import UserError
 
@@ -56,6 +57,41 @@ def cuts(metric):
     if metric.get("cut"):
         return lambda wildcards: catalogue.cut(wildcards.model, CONFIG)
     return 0
+
+
+def mb(need):
+    """Return what `mem_mb` is: what is needed, times the attempt.
+
+    A second attempt was killed for memory or time; one large step, for each costs a wait in a queue.
+    """
+    return lambda wildcards, attempt: attempt * _need(need, wildcards).mb
+
+
+def minutes(need):
+    """Return what `runtime` is, in minutes, likewise."""
+    return lambda wildcards, attempt: attempt * _need(need, wildcards).minutes
+
+
+def need_of(metric):
+    """Return what a metric's jobs need: it reads attention (or its sums), states, or tables alone."""
+    if {"attention", "profiles"} & {*metric["reads"]}:
+        return resources.of_attention
+    return resources.geometry
+
+
+def _need(need, wildcards):
+    """Look up a need that is the same for all jobs of a rule, or depends on the model."""
+    if isinstance(need, resources.Need):
+        return need
+    return need(work_on(wildcards.model, wildcards.weights))
+
+
+@functools.cache
+def work_on(model, weights):
+    """Put together what decides the needs of the jobs on one model."""
+    return resources.work(
+        CHECKPOINTS[model], weights, CONFIG["max_tokens"], CONFIG["models"][model]
+    )
 
 
 def checkpoints(config, where):

@@ -28,8 +28,8 @@ rule weights:
     conda:
         "../../envs/extract.yaml"
     resources:
-        # As an extraction, which may draw the same weights.
-        mem_mb=lambda wildcards: 1500 + 2 * CHECKPOINTS[wildcards.model].mb,
+        mem_mb=mb(resources.weights),
+        runtime=minutes(resources.weights),
     params:
         source=lambda wildcards: CHECKPOINTS[wildcards.model].identity,
         versions=versions("weights.py"),
@@ -60,6 +60,9 @@ rule collect_weights:
         table="|".join(WEIGHT_TABLES),
     conda:
         "../../envs/analyse.yaml"
+    resources:
+        mem_mb=mb(resources.SMALL),
+        runtime=minutes(resources.tables(len(catalogue.weight_sets(CONFIG)))),
     params:
         runs=[
             {
