@@ -235,8 +235,8 @@ BERT = ("models", "bert")
         (
             ("zebra",),
             "my.yaml",
-            "known here: cache, device, extraction_threads, figures, keep_attention, local_models, "
-            "max_tokens, metrics, models, prompts, roles",
+            "known here: cache, cache_limit_gb, device, extraction_threads, figures, "
+            "keep_attention, local_models, max_tokens, metrics, models, prompts, roles",
         ),
         ((*BERT, "weight"), "my.yaml: models.bert", "did you mean 'weights'?"),
         (("prompts", "fox", "contol"), "my.yaml: prompts.fox", "did you mean 'control'?"),

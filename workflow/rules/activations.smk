@@ -97,6 +97,7 @@ rule extract:
         where=lambda wildcards, input: {
             "source": CHECKPOINTS[wildcards.model].source,
             "cache": CONFIG["cache"],
+            "cache_limit_gb": CONFIG.get("cache_limit_gb"),
         },
     message:
         "Extract {wildcards.model} ({wildcards.weights}) on {wildcards.prompt}"

@@ -37,6 +37,7 @@ rule weights:
         where=lambda wildcards, input: {
             "source": CHECKPOINTS[wildcards.model].source,
             "cache": CONFIG["cache"],
+            "cache_limit_gb": CONFIG.get("cache_limit_gb"),
         },
     message:
         "Measure the weights of {wildcards.model} ({wildcards.weights})"
