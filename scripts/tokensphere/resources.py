@@ -8,6 +8,7 @@ more than one that waits for it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -52,8 +53,8 @@ class Work(NamedTuple):
         The weights may have to be drawn first.
     half : bool
         The model runs in 16 bits.
-    offloaded : bool
-        Parts of the weights may lie on the disk while it runs.
+    kept : float
+        The most MB of weights that are kept in main memory, the others on the disk.
     """
 
     weights: float
@@ -63,7 +64,7 @@ class Work(NamedTuple):
     tokens: int
     random: bool = False
     half: bool = False
-    offloaded: bool = False
+    kept: float = math.inf
 
     @property
     def square(self) -> float:
@@ -92,7 +93,16 @@ def work(checkpoint: Checkpoint, weights: str, max_tokens: int, model: Mapping[s
         heads=checkpoint.heads or max(HEADS, width // 64),
         tokens=min(max_tokens, checkpoint.positions or max_tokens),
         random=weights != "trained",
+        half=model.get("dtype", "float32") != "float32",
+        kept=_size_mb(model["max_memory"].get("cpu", "1MB")) if "max_memory" in model else math.inf,
     )
+
+
+def _size_mb(size: str) -> float:
+    """Return a size of the configuration, such as 4GB or 4GiB, in MB."""
+    number, unit = size.rstrip("KMGiB"), size.lstrip("0123456789")
+    base = 1024 if unit[1] == "i" else 1000
+    return float(int(number)) * float(base) ** ("KMG".index(unit[0]) + 1) / 10**6
 
 
 @cache
@@ -120,8 +130,10 @@ def attention(work: Work) -> Need:
 @cache
 def weights(work: Work) -> Need:
     """Return the need of norms and radii of all tensors: decompositions of every matrix."""
-    seconds = _pass_seconds(work._replace(tokens=0)) + 40 * _matrix_seconds(work)
-    return Need(_loaded(work._replace(half=False, offloaded=False), 0), _minutes(seconds))
+    work = work._replace(tokens=0, half=False, kept=math.inf)
+    seconds = _pass_seconds(work) + 4 * _matrix_seconds(work)
+    # Beside the model, the largest tensor in float64, twice.
+    return Need(_loaded(work, work.weights), _minutes(seconds))
 
 
 @cache
@@ -133,7 +145,7 @@ def geometry(work: Work) -> Need:
     """
     states = FLOAT_MB * work.tokens * work.width
     seconds = work.layers * (2 + 4 * (work.tokens / 512) ** 3 + states)
-    return Need(round(PYTHON_MB + 24 * work.square + 8 * states), _minutes(seconds))
+    return Need(round(PYTHON_MB + 16 * work.square + 8 * states), _minutes(seconds))
 
 
 @cache
@@ -163,7 +175,7 @@ DOWNLOAD = Need(PYTHON_MB, 24 * 60)  # a day, for the slowest of networks
 
 def _loaded(work: Work, block: float) -> int:
     """Return the MB of a process that draws weights where it must, then loads and runs them."""
-    used = work.weights * (0.5 if work.half else 1)
+    used = min(work.weights * (0.5 if work.half else 1), work.kept)
     # A checkpoint in float32 is mapped; one in another type lies in memory beside its copy.
     loaded = TORCH_MB + 1.5 * used + block
     # Trained and random weights, and the bytes that are written; beside them one large tensor in
@@ -174,8 +186,8 @@ def _loaded(work: Work, block: float) -> int:
 
 def _pass_seconds(work: Work) -> float:
     """Return the seconds of loading weights (drawing them, too) and of one pass over a prompt."""
-    # Hashed, loaded, and read seven times by the checks on a few tokens.
-    files = work.weights / DISK_MB_A_SECOND * (10 if work.offloaded else 2)
+    # Hashed and loaded; from the disk, read again by each pass, of which the checks make seven.
+    files = work.weights / DISK_MB_A_SECOND * (10 if work.kept < work.weights else 2)
     shared = 12 * work.layers * work.width**2  # a block that is iterated counts as often
     operations = 2 * work.tokens * max(work.weights / FLOAT_MB, shared)
     operations += 4 * work.layers * work.tokens**2 * work.width

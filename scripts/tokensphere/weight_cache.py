@@ -13,7 +13,8 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,27 @@ def make_room(cache: Path, limit_gb: float) -> None:
                 excess -= sizes[path]
     if excess > 0:
         logger.info("what is used of %s is %.3g GB more than its limit", cache, excess / 10**9)
+
+
+@contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """Make a folder for one process within another, and delete it at the end.
+
+    What killed processes left in there is deleted first: their locks are gone with them.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob(".*.part"):
+        if _delete_unless_used(left):
+            _lock_file(left).unlink(missing_ok=True)
+    own = folder / f".{secrets.token_hex(8)}.part"
+    _use(_lock_file(own))
+    own.mkdir()
+    try:
+        yield own
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+        _lock_file(own).unlink(missing_ok=True)
+        os.close(_USED.pop(_lock_file(own)))
 
 
 def _lock_file(path: Path) -> Path:

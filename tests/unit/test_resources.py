@@ -75,6 +75,20 @@ def test_random_weights_need_room_to_be_drawn_in():
     assert resources.extraction(work(GPT2_XL)).mb < 2 * 6230
 
 
+def test_a_model_in_16_bits_or_on_the_disk_needs_less_memory_and_more_time():
+    whole, half = work(GPT2_XL), work(GPT2_XL, dtype="bfloat16")
+    assert resources.extraction(half).mb < 0.6 * resources.extraction(whole).mb
+    assert resources.extraction(half).minutes > resources.extraction(whole).minutes
+    for size in ("1GB", "1000MB", "1000000KB"):
+        spread = work(GPT2_XL, device_map="auto", max_memory={"cpu": size})
+        assert spread.kept == pytest.approx(1000)
+    assert work(GPT2_XL, max_memory={"cpu": "1GiB"}).kept == pytest.approx(1073.7, abs=0.1)
+    assert resources.extraction(spread).mb < 0.4 * resources.extraction(whole).mb
+    assert resources.extraction(spread).minutes > resources.extraction(whole).minutes
+    # Norms and drawing are of the whole model in float32.
+    assert resources.weights(half) == resources.weights(spread) == resources.weights(whole)
+
+
 def test_a_block_that_is_iterated_takes_time_as_often_and_no_more_memory():
     shape = (47, 12, 768, 12)
     as_trained, longer = work(shape), work(shape, iterations=480)

@@ -80,7 +80,7 @@ rule extract:
         "../../envs/extract.yaml"
     threads: CONFIG["extraction_threads"]
     resources:
-        gpu=0 if CONFIG["device"] == "cpu" else 1,
+        gpu=gpus,
         mem_mb=mb(resources.extraction),
         runtime=minutes(resources.extraction),
     params:
@@ -91,6 +91,8 @@ rule extract:
             "threads": CONFIG["extraction_threads"],
             "max_tokens": CONFIG["max_tokens"],
             "iterations": CONFIG["models"][wildcards.model].get("iterations", 0),
+            "dtype": CONFIG["models"][wildcards.model]["dtype"],
+            **placement(wildcards.model),
         },
         versions=versions("extract.py"),
         # Depending on `input` keeps it out of rerun triggers: a moved folder is the same source.
@@ -117,7 +119,7 @@ use rule extract as attention with:
     benchmark:
         f"results/benchmarks/attention/{RUN}.tsv"
     resources:
-        gpu=0 if CONFIG["device"] == "cpu" else 1,
+        gpu=gpus,
         mem_mb=mb(resources.attention),
         runtime=minutes(resources.attention),
     params:

@@ -72,6 +72,21 @@ def minutes(need):
     return lambda wildcards, attempt: attempt * _need(need, wildcards).minutes
 
 
+def placement(model):
+    """Return how a model is spread over devices, if it is: part of what a store is, as the device."""
+    entry = CONFIG["models"][model]
+    found = {key: entry[key] for key in ("device_map", "max_memory") if key in entry}
+    if "max_memory" in found:  # names of JSON, for records
+        found["max_memory"] = {str(place): size for place, size in found["max_memory"].items()}
+    return found
+
+
+def gpus(wildcards):
+    """Count the GPUs that a forward pass asks for: one, or those that max_memory names."""
+    named = [one for one in placement(wildcards.model).get("max_memory", {}) if one != "cpu"]
+    return 0 if CONFIG["device"] == "cpu" else max(1, len(named))
+
+
 def need_of(metric):
     """Return what a metric's jobs need: it reads attention (or its sums), states, or tables alone."""
     if {"attention", "profiles"} & {*metric["reads"]}:

@@ -69,7 +69,7 @@ rule collect_weights:
             {
                 "model": run.model,
                 "weights": run.weights,
-                "label": catalogue.label(run.model, CONFIG),
+                "label": catalogue.name(run.model, CONFIG),
                 "weights_are": catalogue.weights_are(run, CONFIG),
             }
             for run in catalogue.weight_sets(CONFIG)
