@@ -3,7 +3,10 @@
 from tokensphere.harness.job import job
 
 with job(snakemake) as run:
-    from tokensphere import extraction, prompts, weight_sets
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from tokensphere import extraction, models, prompts, weight_cache, weight_sets
 
     folder, facts = weight_sets.find(
         **run.params.where,
@@ -14,13 +17,20 @@ with job(snakemake) as run:
     run.facts["weights_are"] = facts["weights_are"]
     if "seed" in facts:
         run.seeds["weights"] = facts["seed"]
-    loaded = extraction.load(
-        folder,
-        prompts.read(run.input.text, run.name),
-        **run.params.settings,
-        describe={"model": run.wildcards.model, **facts, "prompt": run.wildcards.prompt},
-        where=run.name,
-    )
-    run.facts["device"] = loaded.attributes["device"]
-    extract = {"residual": extraction.extract, "attention": extraction.attend}[run.params.what]
-    extract(loaded, run.output.store, progress=lambda layers: run.steps("layer", layers).step)
+    with ExitStack() as stack:
+        offload = None
+        if "device_map" in run.params.settings:
+            cache = Path(run.params.where["cache"])
+            offload = stack.enter_context(weight_cache.scratch(cache / "offload"))
+        loaded = extraction.load(
+            folder,
+            prompts.read(run.input.text, run.name),
+            **run.params.settings,
+            offload=offload,
+            describe={"model": run.wildcards.model, **facts, "prompt": run.wildcards.prompt},
+            where=run.name,
+        )
+        run.facts["device"] = loaded.attributes["device"]
+        run.facts["device_map"] = models.placed(loaded.model)
+        extract = {"residual": extraction.extract, "attention": extraction.attend}[run.params.what]
+        extract(loaded, run.output.store, progress=lambda layers: run.steps("layer", layers).step)

@@ -18,6 +18,7 @@ with job(snakemake) as run:
                 floor=constants["sinkhorn_floor"],
                 tolerance=constants["sinkhorn_tolerance"],
                 most=constants["sinkhorn_sweeps"],
+                row_sum=attention.row_tolerance,
             )
         ]
     tables.write(run.output.table, rows, keys=["layer", "head"])

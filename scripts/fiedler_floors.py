@@ -18,6 +18,7 @@ with job(snakemake) as run:
                 floors=constants["sinkhorn_floors"],
                 tolerance=constants["sinkhorn_tolerance"],
                 most=constants["sinkhorn_sweeps"],
+                row_sum=attention.row_tolerance,
             )
         ]
     tables.write(run.output.table, rows, keys=["layer", "head", "floor"])

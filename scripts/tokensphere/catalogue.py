@@ -333,7 +333,16 @@ def cut(model: str, config: Mapping[str, Any]) -> int:
 
 
 def label(model: str, config: Mapping[str, Any]) -> str:
-    """Return how figures and tables call a model."""
+    """Return how figures and tables of its runs call a model: with its type, if it is not float32.
+
+    All weight sets of a model run in it, trained and random ones.
+    """
+    dtype = config["models"][model].get("dtype", "float32")
+    return name(model, config) + ("" if dtype == "float32" else f", in {dtype}")
+
+
+def name(model: str, config: Mapping[str, Any]) -> str:
+    """Return how tables of weights call a model: in float32, whatever it runs in."""
     entry = config["models"][model]
     named = str(entry.get("label", model))
     return f"{named}, step {entry['step']}" if "step" in entry else named

@@ -56,6 +56,7 @@ def check(config: Mapping[str, Any], schema: Path, figures: Iterable[str], where
     complete: Config = _with_defaults(deepcopy(dict(config)), rules, rules)
     _check_weights(complete, where)
     _check_cuts(complete, where)
+    _check_memory(complete, where)
     complete["models"] = sweeps.expand(complete["models"], where)
     _check_references(complete, list(figures), where)
     for name, prompt in complete["prompts"].items():
@@ -209,6 +210,20 @@ def _check_cuts(config: Config, where: str) -> None:
                 place,
                 f"the cut {model['cut']} lies beyond the {model['iterations']} iterations",
                 f"set iterations to {model['cut']} or more",
+            )
+
+
+def _check_memory(config: Config, where: str) -> None:
+    for name, model in config["models"].items():
+        place = f"{where}: models.{name}.max_memory"
+        if "max_memory" in model and "device_map" not in model:
+            raise UserError(place, "max_memory needs a device_map", "add `device_map: auto`")
+        gpus = [str(one) for one in model.get("max_memory", {}) if str(one) != "cpu"]
+        if gpus and config["device"] == "cpu":
+            raise UserError(
+                place,
+                f"GPU {gpus[0]} is named, but the device is cpu",
+                "name cpu alone, or set device: auto or cuda",
             )
 
 

@@ -20,7 +20,9 @@ from tokensphere import models, prompts, store
 from tokensphere.harness.errors import UserError
 
 # The check repeats the norm on the same numbers with the same kernel: equal up to the order of
-# a sum, in units of the state itself, which a final norm brings to order 1..100.
+# a sum, in units of the state itself, which a final norm brings to order 1..100. In 16 bits the sum
+# is still one of float32, but where it falls between two numbers of 16 bits, the result is either:
+# they are one eps of the type apart.
 NORM_TOLERANCE = 1e-5
 
 Progress = Callable[[int], Callable[[], None]]
@@ -58,6 +60,10 @@ def load(
     describe: Mapping[str, Any],
     where: str,
     iterations: int = 0,
+    dtype: str = "float32",
+    device_map: str = "",
+    max_memory: Mapping[str, str] | None = None,
+    offload: Path | None = None,
 ) -> Run:
     """Load the model of one run, find its parts, and cut its prompt into tokens.
 
@@ -79,6 +85,8 @@ def load(
         How errors call the run.
     iterations : int
         How often the block of a model with shared weights runs; 0, as its configuration says.
+    dtype, device_map, max_memory, offload
+        As `models.load` takes them; a store has the states of any type as float32.
 
     Raises
     ------
@@ -88,7 +96,16 @@ def load(
     torch.set_num_threads(threads)
     device = models.resolve_device(device)
     _compute_exactly()
-    model = models.load(folder, device, where, iterations)
+    model = models.load(
+        folder,
+        device,
+        where,
+        iterations,
+        dtype=dtype,
+        device_map=device_map,
+        max_memory=max_memory,
+        offload=offload,
+    )
     tokenizer = models.load_tokenizer(folder)
     tokens = prompts.tokenize(tokenizer, text, max_tokens, where)
     anatomy = models.dissect(model, tokens.ids, where)
@@ -101,8 +118,8 @@ def load(
         "truncated": tokens.truncated,
         "piece_markers": tokens.markers,
         "text_sha256": prompts.sha256(text),
-        "dtype": "float32",
-        "device": device,
+        "dtype": dtype,
+        "device": models.computed_on(model, device),
         "threads": threads,
         "versions": {
             name: metadata.version(name) for name in ("torch", "transformers", "tokenizers")
@@ -183,7 +200,7 @@ def attend(run: Run, path: Path, progress: Progress = lambda total: lambda: None
 
         def receive(block: int, weights: Tensor) -> None:
             matrices = _array(weights)
-            problem = store.attention_problem(matrices, run.anatomy.causal)
+            problem = store.attention_problem(matrices, run.anatomy.causal, run.attributes["dtype"])
             if matrices.shape != (heads, tokens, tokens):
                 problem = f"its weights have shape {matrices.shape}, not {(heads, tokens, tokens)}"
             if problem:
@@ -220,23 +237,25 @@ def check_last_state(
     Raises
     ------
     UserError
-        If they differ by more than 1e-5 of the largest entry, or of 1 where that is smaller.
+        If they differ by more than 1e-5 of the largest entry, or of 1 where that is smaller; in 16
+        bits by more than one rounding of it.
     """
     with store.Activations(path) as activations:
         last, name = activations.residual(activations.layers), "residual layer L"
+        dtype = getattr(torch, activations.attributes["dtype"])
         for part in ("final_norm", "projection"):
             if (module := getattr(anatomy, part)) is not None:
-                # Not the module's own device: some norms have no parameters.
-                device = next(anatomy.blocks[-1].parameters()).device
+                device = models.device_of(module, anatomy.blocks[-1])  # some norms have no weights
                 with torch.inference_mode():
-                    last = _array(module(torch.from_numpy(last).to(device)[None])[0])
+                    last = _array(module(torch.from_numpy(last).to(device, dtype)[None])[0])
                 name = f"{part}({name})"
         pairs = [(name, last)]
         if anatomy.final_norm is not None:
             pairs.append(("the stored final norm", activations.final_norm()))
     for name, state in pairs:
         error = float(np.abs(state - own).max())
-        if not error <= NORM_TOLERANCE * max(1.0, float(np.abs(own).max())):
+        most = max(NORM_TOLERANCE, 0 if dtype == torch.float32 else torch.finfo(dtype).eps)
+        if not error <= most * max(1.0, float(np.abs(own).max())):
             raise UserError(
                 where,
                 f"check 'last state' failed: {name} differs from the model's output by {error:.3g}",

@@ -11,13 +11,14 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before the import: a checkpoint folder needs no network
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
+import accelerate
 import torch
 import transformers
 from torch import Tensor, nn
@@ -36,6 +37,9 @@ PROBE_TOKENS = 4
 # see that token. Experts round a token's state by the company that it is computed in: by 1e-6 after
 # 48 blocks. In models that see the token, trained or random, some state moves by 0.1 and more.
 UNMOVED = 1e-3
+
+# In 16 bits a state is rounded by as much in every block; four roundings are still far from 0.1.
+ROUNDINGS = 4
 
 # What configurations call the most tokens that a model can read.
 LIMITS = ("max_position_embeddings", "max_seq_len")
@@ -88,8 +92,18 @@ def load_tokenizer(folder: Path) -> transformers.PreTrainedTokenizerBase:
     )
 
 
-def load(folder: Path, device: str, where: str, iterations: int = 0) -> Any:
-    """Load the base model of a checkpoint folder in float32 with eager attention.
+def load(
+    folder: Path,
+    device: str,
+    where: str,
+    iterations: int = 0,
+    *,
+    dtype: str = "float32",
+    device_map: str = "",
+    max_memory: Mapping[str, str] | None = None,
+    offload: Path | None = None,
+) -> Any:
+    """Load the base model of a checkpoint folder with eager attention.
 
     Parameters
     ----------
@@ -101,6 +115,16 @@ def load(folder: Path, device: str, where: str, iterations: int = 0) -> Any:
         How errors call the model.
     iterations : int
         How often the block of a model with shared weights runs; 0, as its configuration says.
+    dtype : str
+        The type of the weights and of the forward pass.
+    device_map : str
+        `auto`: accelerate spreads the model over what there is of the device's kind, then the main
+        memory, then the disk. Empty, all of it is on the device.
+    max_memory : mapping, optional
+        `cpu`, or the number of a GPU -> the most that weights may take there, such as 4GB. What is
+        not named is not used. Default, what is free.
+    offload : Path, optional
+        A folder for weights that are kept on the disk in another type than the checkpoint's.
 
     Returns
     -------
@@ -112,21 +136,39 @@ def load(folder: Path, device: str, where: str, iterations: int = 0) -> Any:
     UserError
         If the checkpoint is of a kind that is not read (`checks.kind`), or if it lacks a tensor
         that the residual stream needs, or one has another shape: transformers would fill it with
-        random numbers.
+        random numbers; if accelerate cannot spread this architecture.
     """
     checks.kind(folder, where)
     hide_progress_bars()
-    model, loading = transformers.AutoModel.from_pretrained(
-        folder,
-        dtype=torch.float32,
-        attn_implementation="eager",
-        use_safetensors=True,
-        local_files_only=True,
-        trust_remote_code=False,
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,  # they are refused below, by name
-        **({"num_hidden_layers": iterations} if iterations else {}),
-    )
+    spread = {}
+    if device_map:
+        spread = {
+            "device_map": device_map,
+            "max_memory": _room(device, max_memory, where),
+            "offload_folder": offload,
+        }
+    try:
+        model, loading = transformers.AutoModel.from_pretrained(
+            folder,
+            dtype=getattr(torch, dtype),
+            attn_implementation="eager",
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
+            **spread,
+            **({"num_hidden_layers": iterations} if iterations else {}),
+        )
+    except ValueError as error:
+        if "device_map" not in str(error):
+            raise
+        raise checks.refusal(
+            where,
+            "device map",
+            f"it cannot be spread over devices ({str(error).partition(chr(10))[0]})",
+            "leave device_map out for this model",
+        ) from error
     missing = sorted(key for key in loading["missing_keys"] if not key.startswith(HEADS))
     mismatched = sorted(str(entry[0]) for entry in loading["mismatched_keys"])
     unused = checks.unused(model, loading["unexpected_keys"])
@@ -145,7 +187,54 @@ def load(folder: Path, device: str, where: str, iterations: int = 0) -> Any:
     # a random draw would take their norms for trained ones.
     for head in {key.partition(".")[0] for key in loading["missing_keys"]}:
         setattr(model, head, None)
-    return model.eval().to(device)
+    return model.eval() if device_map else model.eval().to(device)
+
+
+def _room(
+    device: str, max_memory: Mapping[str, str] | None, where: str
+) -> dict[int | str, int | str]:
+    """Return the devices that weights may be put on, and how much of them on each."""
+    free: dict[int | str, int | str] = accelerate.utils.get_max_memory()
+    if max_memory is None:
+        return {place: size for place, size in free.items() if place == "cpu" or device != "cpu"}
+    room = {int(place) if place.isdigit() else place: size for place, size in max_memory.items()}
+    if absent := [place for place in room if place not in free]:
+        gpus = sum(place != "cpu" for place in free)
+        raise UserError(
+            where,
+            f"max_memory names GPU {absent[0]}, torch finds {gpus}",
+            "give the GPUs of this machine, counted from 0, and cpu",
+        )
+    return dict(room)
+
+
+def device_of(*modules: nn.Module) -> torch.device:
+    """Return where to put what the first of these modules that has weights is given.
+
+    What keeps its weights elsewhere until it runs (they are then on the device `meta`) moves what
+    it is given by itself.
+    """
+    weights = (one for module in modules for one in module.parameters())
+    places = (one.device for one in weights if one.device.type != "meta")
+    return next(places, torch.device("cpu"))
+
+
+def placed(model: Any) -> dict[str, str]:
+    """Return on which device each part of a model is kept that is spread; empty of any other."""
+    return {part: str(place) for part, place in getattr(model, "hf_device_map", {}).items()}
+
+
+def computed_on(model: Any, device: str) -> str:
+    """Say which devices a model computes on: of a model that is spread, its GPUs alone.
+
+    Weights that are kept in main memory or on the disk are brought to the first GPU, if there is
+    one; so the numbers do not depend on where weights are kept.
+    """
+    places = {*placed(model).values()}
+    gpus = sorted(place.removeprefix("cuda:") for place in places - {"cpu", "disk"})
+    if not gpus:
+        return device
+    return "cuda:" + "+".join(gpus)
 
 
 def resolve_device(device: str) -> str:
@@ -166,8 +255,7 @@ def forward(model: Any, ids: list[int], *, ask: bool = False) -> Tensor:
     With `ask`, modules are asked for their attention: some of them return it only then. All of
     it is then in memory at once.
     """
-    device = next(model.parameters()).device
-    tokens = torch.tensor([ids], device=device)
+    tokens = torch.tensor([ids], device=device_of(model))
     asked = {"output_attentions": True} if ask else {}
     with torch.inference_mode():
         out = model(
@@ -185,6 +273,11 @@ def _stream_in(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
 def _stream_out(output: Any) -> Any:
     """Return the hidden states that a module returns, first of a tuple or alone."""
     return output[0] if isinstance(output, tuple | list) and output else output
+
+
+def _copy(states: Tensor) -> Tensor:
+    """Return a copy in main memory, where states from different devices can be compared."""
+    return states.detach().to("cpu", copy=True)
 
 
 def _of_prompt(states: Tensor) -> Tensor:
@@ -377,13 +470,13 @@ def _probe(model: Any, ids: list[int], where: str) -> tuple[list[Call], Tensor, 
     ) -> None:
         entered, left = _stream_in(arguments, keywords), _stream_out(output)
         if all(isinstance(one, Tensor) and one.dim() == 3 for one in (entered, left)):
-            calls.append((module, entered.clone(), left.clone()))
+            calls.append((module, _copy(entered), _copy(left)))
 
     handles = [module.register_forward_hook(leave, with_kwargs=True) for module in model.modules()]
     before = checks.switches(model)
     try:
         with _Positions(ids) as tables:
-            own = forward(model, ids)
+            own = _copy(forward(model, ids))
     except Exception as error:  # of a model's own code, which may ask for anything
         raise checks.refusal(
             where,
@@ -448,7 +541,7 @@ def _find_end(
         ):
             if isinstance(module, nn.Linear):
                 return None, module
-            if checks.is_norm(module, entered):
+            if checks.is_norm(module, entered.to(device_of(module))):
                 return module, None
     raise checks.refusal(
         where,
@@ -462,7 +555,7 @@ def _is_causal(model: Any, ids: list[int], blocks: tuple[nn.Module, ...], where:
 
     def states(ids: list[int]) -> Tensor:
         layers: list[Tensor] = []
-        with residual_stream(blocks, lambda layer, states: layers.append(states.clone())):
+        with residual_stream(blocks, lambda layer, states: layers.append(_copy(states))):
             forward(model, ids)
         return torch.stack(layers)
 
@@ -471,11 +564,13 @@ def _is_causal(model: Any, ids: list[int], blocks: tuple[nn.Module, ...], where:
         # Rather to one of the prompt: token 0 may be padding, which models treat in their own way.
         others = chain(reversed(ids), range(model.config.get_text_config().vocab_size))
         other = next(token for token in others if token != ids[place])
-        after = states([other if at == place else token for at, token in enumerate(ids)])
+        after = states([other if at == place else token for at, token in enumerate(ids)]).float()
         far, length = ((one**2).sum(dim=-1).sqrt() for one in (after - before, before))
-        return (far > UNMOVED * length).any(dim=0)
+        return (far > unmoved * length).any(dim=0)
 
     before = states(ids)
+    unmoved = max(UNMOVED, ROUNDINGS * torch.finfo(before.dtype).eps)
+    before = before.float()
     if moved(len(ids) - 1)[:-1].any():
         return False
     if not moved(0)[1:].any():

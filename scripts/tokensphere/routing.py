@@ -41,7 +41,7 @@ MOST_STEPS, LOOK_EVERY, RESIDUAL = 150, 6, 1e-7
 CERTAIN = 1e-11  # far above what rounding does to a Cholesky factor of norm 1: n * 1e-16
 
 
-def check(attention: ArrayLike, causal: bool) -> Floats:
+def check(attention: ArrayLike, causal: bool, row_sum: float = ROW_SUM) -> Floats:
     """Return attention in float64 once every row of every head is a distribution.
 
     Parameters
@@ -50,12 +50,14 @@ def check(attention: ArrayLike, causal: bool) -> Floats:
         Queries in rows.
     causal : bool
         Whether queries must not see later keys.
+    row_sum : float
+        By how much a row may miss 1: more, where a model ran in 16 bits.
 
     Raises
     ------
     ValueError
         Naming the first head and row that are not finite, negative somewhere, do not sum to 1
-        within 1e-4, or, where causal, are not exactly 0 above the diagonal.
+        within `row_sum`, or, where causal, are not exactly 0 above the diagonal.
     """
     weights: Floats = np.asarray(attention, dtype=np.float64)
     if weights.ndim != 3 or weights.shape[1] != weights.shape[2]:
@@ -64,7 +66,7 @@ def check(attention: ArrayLike, causal: bool) -> Floats:
     faults = {
         "is not finite": ~np.isfinite(sums),
         "has a negative weight": weights.min(axis=2) < 0,
-        "does not sum to 1": ~(np.abs(sums - 1) <= ROW_SUM),
+        "does not sum to 1": ~(np.abs(sums - 1) <= row_sum),
     }
     if causal:
         faults["attends to a later token"] = np.triu(weights != 0, 1).any(axis=2)
@@ -352,6 +354,7 @@ def heads(
     floor: float = FLOOR,
     tolerance: float = TOLERANCE,
     most: int = MOST,
+    row_sum: float = ROW_SUM,
 ) -> list[Row]:
     """Read how well each head of a layer connects its tokens, beside content-free attention.
 
@@ -361,6 +364,8 @@ def heads(
     causal : bool
     floor, tolerance, most
         Of `sinkhorn`, for the published reading.
+    row_sum : float
+        As `check` takes it.
 
     Returns
     -------
@@ -372,7 +377,7 @@ def heads(
         are NaN.
     """
     baselines = {f"{name}_baseline": name for name in ("published", "symmetrised", "bipartite")}
-    weights = check(attention, causal)
+    weights = check(attention, causal, row_sum)
     return _table(_read, weights, causal, baselines, floor, tolerance, most)
 
 
@@ -383,6 +388,7 @@ def floors(
     *,
     tolerance: float = TOLERANCE,
     most: int = MOST,
+    row_sum: float = ROW_SUM,
 ) -> list[Row]:
     """Read the published value of each head of a layer at other floors, loops dropped and kept.
 
@@ -393,6 +399,8 @@ def floors(
     floors : sequence of float
     tolerance, most
         Of `sinkhorn`.
+    row_sum : float
+        As `check` takes it.
 
     Returns
     -------
@@ -402,7 +410,7 @@ def floors(
         content-free attention of the same n and mask; `reason`, why values are NaN.
     """
     baselines = {"baseline": "value", "baseline_kept": "value_kept"}
-    weights = check(attention, causal)
+    weights = check(attention, causal, row_sum)
     rows = (
         _table(_read_both, weights, causal, baselines, floor, tolerance, most) for floor in floors
     )

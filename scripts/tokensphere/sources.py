@@ -33,6 +33,13 @@ TOKENIZER = (
     "*.model",
 )
 GGUF = ".gguf"
+# What a GGUF header calls the entries of a configuration.
+GGUF_SHAPE = {
+    "num_hidden_layers": "block_count",
+    "hidden_size": "embedding_length",
+    "num_attention_heads": "attention.head_count",
+    "max_position_embeddings": "context_length",
+}
 # Families that attend in both directions, unless a configuration makes them decoders.
 BIDIRECTIONAL = re.compile(
     r"bert(?!-decoder|-generation)|electra|ernie(?!4)|longformer|big_bird|mpnet|funnel|fnet"
@@ -43,6 +50,9 @@ BIDIRECTIONAL = re.compile(
 CAUSAL = re.compile(r"^ernie4_5|-decoder$")
 # What configurations call the number of layers.
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+WIDTH = ("hidden_size", "n_embd", "d_model", "dim", "emb_dim")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
 # Beside weights that stand in for published ones: what they are (docs/models.md).
 STAND_IN = "stands_in_for.json"
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -69,9 +79,11 @@ class Checkpoint:
     mb : int
         The size of its weights in float32, in MB.
     layers : int
-        How many layers its configuration has; 0 where that is unknown before it runs (GGUF).
+        How many layers its configuration has; 0 where that is unknown before it runs.
     shared : bool
         Whether all layers are one block, which can run more or less often than in training.
+    width, heads, positions : int
+        Entries of a state, heads of a block, and the most tokens that it reads, likewise.
     """
 
     source: Source
@@ -81,6 +93,9 @@ class Checkpoint:
     mb: int
     layers: int = 0
     shared: bool = False
+    width: int = 0
+    heads: int = 0
+    positions: int = 0
 
 
 def resolve(source: Source, model: str, local_models: str, where: str) -> dict[str, Any]:
@@ -192,11 +207,11 @@ def look_up(source: Source, where: str, cache: hashes.Cache, iterations: int = 0
             raise _no_tokenizer(Path(source["tokenizer"]), where)
         tokenizer = {path.name: cache.of_file(path) for path in files}
         identity = "sha256:" + hashes.of_value({"config": config, "tokenizer": tokenizer})
-        folder, mb = None, _shape_mb(config)
+        folder = None
     else:
         folder = locate(source, where)
         pinned = f"{source['hub']}@{source['revision']}" if "hub" in source else ""
-        identity, mb = pinned or identify(folder, cache), weights_mb(folder)
+        identity = pinned or identify(folder, cache)
         config = configuration(folder)
     shared = config.get("num_hidden_groups") == 1 or (
         config.get("model_type") == "albert" and "num_hidden_groups" not in config
@@ -207,14 +222,31 @@ def look_up(source: Source, where: str, cache: hashes.Cache, iterations: int = 0
             "iterations are set, but the layers of this model have weights of their own",
             "leave `iterations` and `cut` to models that share one block (ALBERT)",
         )
-    layers = int(next((config[name] for name in LAYERS if name in config), 0))
-    return Checkpoint(source, folder, identity, _is_causal(config), mb, layers, shared)
+    shape = config.get("text_config") or config
+    return Checkpoint(
+        source=source,
+        folder=folder,
+        identity=identity,
+        causal=_is_causal(config),
+        mb=_shape_mb(config, shared) if folder is None else weights_mb(folder),
+        layers=_number(shape, LAYERS),
+        shared=shared,
+        width=_number(shape, WIDTH),
+        heads=_number(shape, HEADS),
+        positions=_number(shape, POSITIONS),
+    )
+
+
+def _number(config: Mapping[str, Any], names: tuple[str, ...], default: int = 0) -> int:
+    """Return what a configuration says under the first of these names that it has."""
+    numbers = (config.get(name) for name in names)
+    return next((number for number in numbers if isinstance(number, int)), default)
 
 
 def configuration(folder: Path) -> dict[str, Any]:
-    """Read the configuration of a checkpoint; of a GGUF file the family alone."""
+    """Read the configuration of a checkpoint; of a GGUF file what its header says of the shape."""
     if folder.suffix == GGUF:
-        return {"model_type": _gguf_architecture(folder)}
+        return _gguf_configuration(folder)
     found: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     return found
 
@@ -357,16 +389,25 @@ def _is_causal(configuration: Mapping[str, Any]) -> bool:
     return bool(CAUSAL.search(family)) or not BIDIRECTIONAL.search(family)
 
 
-def _gguf_architecture(file: Path) -> str:
-    """Read the family from a GGUF header: key, type of value (4 bytes), length (8 bytes), text."""
+def _gguf_configuration(file: Path) -> dict[str, Any]:
+    """Read family and shape from a GGUF header: key, type (4 bytes), then the value.
+
+    A text is its length (8 bytes) and its letters, a number of the shape 4 bytes (type 4).
+    """
     with open(file, "rb") as stream:
-        header = stream.read(4096)
-    key = b"general.architecture"
-    if key not in header:
-        return ""
-    start = header.find(key) + len(key) + 4
-    length = int.from_bytes(header[start : start + 8], "little")
-    return header[start + 8 : start + 8 + length].decode("utf-8", "replace")
+        header = stream.read(1 << 16)
+
+    def after(key: bytes) -> bytes:
+        return header.partition(key)[2]
+
+    text = after(b"general.architecture")[4:]
+    family = text[8 : 8 + int.from_bytes(text[:8], "little")]
+    found: dict[str, Any] = {"model_type": family.decode("utf-8", "replace")}
+    for name, key in GGUF_SHAPE.items():
+        value = after(family + b"." + key.encode()) if family else b""
+        if value[:4] == b"\4\0\0\0":
+            found[name] = int.from_bytes(value[4:8], "little")
+    return found
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -435,23 +476,21 @@ def honest_weights(source: Source) -> str:
 
 
 def weights_mb(folder: Path) -> int:
-    """Return the size of a checkpoint's weights as they are loaded, in MB."""
+    """Return the size of a checkpoint's weights as they are loaded, in MB of float32."""
     if folder.suffix == GGUF:
         return 8 * folder.stat().st_size // 10**6  # at least 4 bits a weight
-    return sum(path.stat().st_size for path in weight_files(folder)) // 10**6
+    config = configuration(folder)
+    halves = str(config.get("dtype", config.get("torch_dtype"))) in ("float16", "bfloat16")
+    return (1 + halves) * sum(path.stat().st_size for path in weight_files(folder)) // 10**6
 
 
-def _shape_mb(config: Mapping[str, Any]) -> int:
+def _shape_mb(config: Mapping[str, Any], shared: bool) -> int:
     """Estimate the size of a model from its configuration, in MB of float32.
 
     Twelve squares of the width a block (attention 4, a fourfold feed-forward 8) and the embeddings;
     where the configuration leaves a number to its default, that of a small model.
     """
-
-    def number(*names: str, default: int) -> int:
-        return int(next((config[name] for name in names if name in config), default))
-
-    width = number("hidden_size", "n_embd", "d_model", default=768)
-    layers = number(*LAYERS, default=12)
-    words = number("vocab_size", default=50_000)
-    return 4 * (12 * layers * width**2 + words * width) // 10**6
+    width = _number(config, WIDTH, 768)
+    blocks = 1 if shared else _number(config, LAYERS, 12)
+    words = _number(config, ("vocab_size",), 50_000)
+    return 4 * (12 * blocks * width**2 + words * width) // 10**6

@@ -44,8 +44,10 @@ SCHEMA = 2
 RESIDUAL, FINAL_NORM, ATTENTION = "residual", "final_norm", "attention"
 LAYERED = (RESIDUAL, ATTENTION)
 
-# A row of float32 softmax weights adds up to 1 but for the rounding of each of its entries.
-ROW_TOLERANCE = 1e-5
+# A row of float32 softmax weights adds up to 1 but for the rounding of each of its entries. In 16
+# bits each entry is rounded by half an eps (2^-7, 2^-10) of itself at most, so the row by half an
+# eps of 1; as much again is for what a softmax in 16 bits rounds on its way.
+ROW_TOLERANCE = {"float32": 1e-5, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 
 Arrays = dict[str, tuple[tuple[int, ...], Any]]  # name -> (shape, type)
 
@@ -352,6 +354,8 @@ class Attention(_Store):
     heads : int
     causal : bool
         A query gives weight to no later key.
+    row_tolerance : float
+        By how much a row may miss 1, in the type that the model ran in.
 
     Raises
     ------
@@ -365,6 +369,7 @@ class Attention(_Store):
         super().__init__(path)
         self.heads: int = self.attributes["heads"]
         self.causal: bool = self.attributes["causal"]
+        self.row_tolerance = ROW_TOLERANCE[self.attributes.get("dtype", "float32")]
 
     def block(self, block: int) -> NDArray[np.float32]:
         """Attention of one block 1..L, shape (heads, queries, keys)."""
@@ -407,17 +412,21 @@ def check_attention(path: str | Path) -> None:
     with Attention(path) as attention:
         attention.refuse_wrong_arrays()
         for block, weights in attention.blocks():
-            if problem := attention_problem(weights, attention.causal):
+            if problem := attention_problem(
+                weights, attention.causal, attention.attributes.get("dtype", "float32")
+            ):
                 raise StoreError(path, f"block {block}, {problem}")
 
 
-def attention_problem(weights: NDArray[np.float32], causal: bool) -> str:
+def attention_problem(weights: NDArray[np.float32], causal: bool, dtype: str = "float32") -> str:
     """Say what is wrong with the attention of one block, '' if nothing is.
 
     Parameters
     ----------
     weights : array, shape (heads, queries, keys)
     causal : bool
+    dtype : str
+        The type that the model ran in; it decides how exactly rows add up to 1.
     """
     for head, matrix in enumerate(weights):
         place = f"head {head}"
@@ -426,7 +435,7 @@ def attention_problem(weights: NDArray[np.float32], causal: bool) -> str:
         if (matrix < 0).any():
             return f"{place}: a weight is negative"
         error = np.abs(matrix.sum(axis=1, dtype=np.float64) - 1)
-        if error.max() > ROW_TOLERANCE:
+        if error.max() > ROW_TOLERANCE[dtype]:
             query = int(error.argmax())
             return f"{place}: the row of query {query} adds up to 1 but for {error[query]:.3g}"
         if causal and np.triu(matrix, 1).any():

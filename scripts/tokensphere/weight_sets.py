@@ -6,14 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokensphere import baselines, dequantised, hashes, shapes, sources
+from tokensphere import baselines, dequantised, hashes, shapes, sources, weight_cache
 from tokensphere.harness.errors import UserError
 
 TRAINED = "trained"
 
 
 def find(
-    source: Mapping[str, Any], revision: str, weights: str, cache: str | Path, where: str
+    source: Mapping[str, Any],
+    revision: str,
+    weights: str,
+    cache: str | Path,
+    where: str,
+    cache_limit_gb: float | None = None,
 ) -> tuple[Path, dict[str, Any]]:
     """Find the checkpoint folder of trained weights, or make it: dequantised, or drawn at random.
 
@@ -29,6 +34,8 @@ def find(
         The folder of the cache, where weights are put that no checkpoint holds.
     where : str
         How errors call the run.
+    cache_limit_gb : float, optional
+        What was not used for longest is deleted from the cache so that it holds no more.
 
     Returns
     -------
@@ -60,6 +67,8 @@ def find(
         folder = baselines.ensure(
             sets, revision, folder, scheme, int(seed), known=known, where=where
         )
+    if cache_limit_gb is not None and sets.is_dir():
+        weight_cache.make_room(sets, cache_limit_gb)
     files = sources.file_hashes(folder, known)
     known.save()
     return folder, {

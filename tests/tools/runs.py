@@ -11,7 +11,13 @@ THREADS = 2
 
 
 def load(
-    folder: Path, text: str, *, max_tokens: int = 512, iterations: int = 0, **describe: Any
+    folder: Path,
+    text: str,
+    *,
+    max_tokens: int = 512,
+    iterations: int = 0,
+    settings: dict[str, Any] | None = None,
+    **describe: Any,
 ) -> extraction.Run:
     return extraction.load(
         folder,
@@ -22,4 +28,5 @@ def load(
         describe=describe,
         where="this run",
         iterations=iterations,
+        **settings or {},
     )

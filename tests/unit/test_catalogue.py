@@ -366,6 +366,18 @@ def test_weights_that_stand_in_are_never_called_trained(config):
     assert "stand-in" not in figures["random"].params["title"]  # it draws the other model
 
 
+def test_tables_and_figures_say_in_which_type_a_model_runs(config):
+    config["models"]["gpt"]["dtype"] = "bfloat16"
+    figures, _ = choose(config)
+    said = {run["model"]: run["label"] for run in figures["curves"].params["runs"]}
+    assert said == {"gpt": "GPT, in bfloat16", "bert": "bert"}
+    assert catalogue.label("gpt", config) == "GPT, in bfloat16"
+    # Norms of weights are measured in float32.
+    assert catalogue.name("gpt", config) == "GPT"
+    config["models"]["gpt"]["dtype"] = "float32"
+    assert catalogue.label("gpt", config) == "GPT"
+
+
 def test_a_metric_takes_its_own_constants_alone(config):
     assert catalogue.constants(config, METRICS["clusters"]) == {"min_cluster_size": 2}
     assert catalogue.constants(config, METRICS["effective_rank"]) == {}

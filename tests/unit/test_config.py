@@ -181,7 +181,9 @@ def test_defaults_are_filled_in_all_the_way_down(mine, schema):
         "tables": "drawn",
         "cache": "results/cache",
         "local_models": "",
-        "models": {"bert": {"source": {"local": "bert"}, "weights": ["trained"]}},
+        "models": {
+            "bert": {"source": {"local": "bert"}, "weights": ["trained"], "dtype": "float32"}
+        },
         "prompts": {"fox": {"file": "fox.txt", "control": False}},
         "roles": {"focus": "bert", "second": "bert"},
         "figures": {"prompt": "fox", "baseline": "norm_matched", "draw": "all"},
@@ -236,8 +238,8 @@ BERT = ("models", "bert")
         (
             ("zebra",),
             "my.yaml",
-            "known here: cache, device, extraction_threads, figures, keep_attention, local_models, "
-            "max_tokens, metrics, models, prompts, roles, tables",
+            "known here: cache, cache_limit_gb, device, extraction_threads, figures, "
+            "keep_attention, local_models, max_tokens, metrics, models, prompts, roles, tables",
         ),
         ((*BERT, "weight"), "my.yaml: models.bert", "did you mean 'weights'?"),
         (("prompts", "fox", "contol"), "my.yaml: prompts.fox", "did you mean 'control'?"),
@@ -491,3 +493,44 @@ def test_an_architecture_has_no_weights_that_need_trained_ones(mine, schema, wei
     assert caught.value.what == f"{weights!r} needs trained weights, and an architecture has none"
     mine["models"]["bert"]["weights"] = ["orthogonal.0"]
     config.check(mine, schema, FIGURES, "my.yaml")
+
+
+# --- where a model is put
+
+
+@pytest.mark.parametrize(
+    "most", [{"cpu": "4GB"}, {0: "20GB", 1: "20GiB", "cpu": "60GB"}, {"0": "500MB"}]
+)
+def test_memory_is_given_by_device(mine, schema, most):
+    mine["models"]["bert"] |= {"device_map": "auto", "max_memory": most}
+    assert config.check(mine, schema, FIGURES, "my.yaml")["models"]["bert"]["max_memory"] == most
+
+
+@pytest.mark.parametrize("most", [{}, {"gpu": "4GB"}, {-1: "4GB"}, {"cpu": "much"}, {"cpu": 4}])
+def test_memory_of_no_device_or_of_no_size_is_refused(mine, refusal, most):
+    mine["models"]["bert"]["device_map"] = "auto"
+    where, _, _ = refusal((*BERT, "max_memory"), most)
+    assert where.startswith("my.yaml: models.bert.max_memory")
+
+
+def test_memory_without_a_device_map_is_refused(refusal):
+    assert refusal((*BERT, "max_memory"), {"cpu": "4GB"}) == (
+        "my.yaml: models.bert.max_memory",
+        "max_memory needs a device_map",
+        "add `device_map: auto`",
+    )
+
+
+def test_a_gpu_where_the_device_is_the_cpu_is_refused(mine, refusal):
+    mine |= {"device": "cpu"}
+    mine["models"]["bert"]["device_map"] = "auto"
+    assert refusal((*BERT, "max_memory"), {1: "4GB"}) == (
+        "my.yaml: models.bert.max_memory",
+        "GPU 1 is named, but the device is cpu",
+        "name cpu alone, or set device: auto or cuda",
+    )
+
+
+def test_a_type_that_cannot_be_computed_in_is_refused(refusal):
+    where, what, _ = refusal((*BERT, "dtype"), "int8")
+    assert (where, what) == ("my.yaml: models.bert.dtype", "'int8' is not a legal value")

@@ -121,6 +121,65 @@ def test_a_gguf_file_needs_room_for_its_weights_as_they_are_loaded(gguf):
     assert sources.weights_mb(gguf / "large.gguf") == 12
 
 
+def test_the_header_of_a_gguf_file_tells_its_shape(gguf, tmp_path):
+    def text(letters):
+        return len(letters).to_bytes(8, "little") + letters
+
+    def entry(key, kind, value):
+        return text(key) + kind.to_bytes(4, "little") + value
+
+    shape = {b"block_count": 30, b"embedding_length": 576, b"attention.head_count": 9,
+             b"context_length": 8192}  # fmt: skip
+    (gguf / "large.gguf").write_bytes(
+        b"GGUF"
+        + entry(b"general.architecture", 8, text(b"llama"))
+        + b"".join(
+            entry(b"llama." + key, 4, value.to_bytes(4, "little")) for key, value in shape.items()
+        )
+    )
+    found = look_up({"package": "weights_of_mine", "gguf": "large.gguf"}, tmp_path)
+    assert (found.layers, found.width, found.heads, found.positions) == (30, 576, 9, 8192)
+    assert found.causal
+    # A header that tells nothing stops nobody.
+    found = look_up({"package": "weights_of_mine", "gguf": "small.Q4_1.gguf"}, tmp_path)
+    assert (found.layers, found.width, found.heads, found.positions) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("config", "times"),
+    [
+        ({}, 1),
+        ({"dtype": "float32"}, 1),
+        ({"dtype": "bfloat16"}, 2),
+        ({"torch_dtype": "float16"}, 2),
+    ],
+)
+def test_weights_in_16_bits_need_room_in_32(folder, config, times):
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").write_bytes(b"\0" * 5_000_000)
+    assert sources.weights_mb(folder) == 5 * times
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+         "max_position_embeddings": 128},
+        {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 128},
+        {"text_config": {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+                         "max_position_embeddings": 128}},
+    ],
+)  # fmt: skip
+def test_the_shape_is_read_however_the_family_spells_it(tmp_path, config):
+    found = look_up({"architecture": "gpt2", "config": config}, tmp_path)
+    assert (found.layers, found.width, found.heads, found.positions) == (3, 64, 4, 128)
+
+
+def test_a_number_that_differs_from_layer_to_layer_is_left_open(tmp_path):
+    found = look_up({"architecture": "gpt2", "config": {"n_head": [4, 8], "n_embd": 64}}, tmp_path)
+    assert (found.heads, found.width) == (0, 64)
+
+
 @pytest.mark.parametrize("name", ["absent.gguf", "notes.txt", "absent.txt", "small.Q4_1"])
 def test_a_missing_gguf_file_is_refused_with_those_that_are_there(gguf, name):
     what, hint = refusal({"package": "weights_of_mine", "gguf": name})

@@ -1,7 +1,12 @@
 """The cache of weight sets: written whole once, and again if it is not what it was."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -124,3 +129,154 @@ def test_those_who_need_a_set_at_once_wait_for_one_writer(ensure, begun):
     assert len(set(places)) == 1
     assert len(places) == 4
     assert len(begun) == 1
+
+
+# --- a limit, with processes of their own: what one uses is its own until it ends
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+KILOBYTE = 1e-6  # in GB
+# Makes or finds a set of 1000 bytes and a manifest, says so, and goes on when it is told to.
+USE = """
+import sys
+from pathlib import Path
+from tokensphere import hashes, weight_cache
+
+def write(part):
+    part.mkdir()
+    (part / "model.safetensors").write_bytes(b"x" * 1000)
+    if "slowly" in sys.argv:
+        print("writes", flush=True)
+        sys.stdin.readline()
+    return {}
+
+cache, key, limit = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+place = weight_cache.ensure(cache, [key], write, hashes.Cache(""))
+weight_cache.make_room(cache, limit)
+print(place.name, flush=True)
+sys.stdin.readline()
+print(len((place / "model.safetensors").read_bytes()), flush=True)
+"""
+
+
+@pytest.fixture
+def use(tmp_path):
+    """Start a process that uses a set of the cache, and wait for its first line."""
+    started = []
+
+    def start(key, limit=1.0, *more):
+        process = subprocess.Popen(
+            [sys.executable, "-c", USE, str(tmp_path / "cache"), key, str(limit), *more],
+            env=os.environ | {"PYTHONPATH": str(SCRIPTS)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process, process.stdout.readline().strip()
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def end(process):
+    """Let a process read its set, and return what it says of it."""
+    said, _ = process.communicate("\n")
+    assert process.returncode == 0
+    return said.strip()
+
+
+@pytest.fixture
+def held(tmp_path):
+    """List the sets that the cache holds."""
+    return lambda: {
+        path.name
+        for path in (tmp_path / "cache").iterdir()
+        if (path / weight_cache.MANIFEST).exists()
+    }
+
+
+def age(tmp_path, *places):
+    """Let sets have been used long ago, the first the longest."""
+    for place, name in enumerate(places):
+        os.utime(tmp_path / "cache" / name / weight_cache.MANIFEST, (1000 + place, 1000 + place))
+
+
+def test_what_was_used_longest_ago_is_deleted_first(use, held, tmp_path):
+    names = []
+    for key in "abc":
+        process, name = use(key)
+        end(process)
+        names.append(name)
+    age(tmp_path, *names)
+    end(use("a")[0])  # used again: b is the oldest now
+    process, new = use("d", 3.9 * KILOBYTE)  # room for three of a little more than 1000 bytes
+    assert held() == {names[0], names[2], new}
+    assert end(process) == "1000"
+
+
+def test_a_set_that_a_process_has_found_stays_until_it_ends(use, held, tmp_path):
+    reader, found = use("a")
+    age(tmp_path, found)
+    other, new = use("b", 1.5 * KILOBYTE)
+    assert held() == {found, new}
+    assert end(reader) == "1000"
+    end(other)
+    third, newest = use("c", 1.5 * KILOBYTE)
+    assert held() == {newest}
+    end(third)
+
+
+def test_a_killed_process_uses_nothing(use, held, tmp_path):
+    reader, found = use("a")
+    reader.send_signal(signal.SIGKILL)
+    reader.wait()
+    age(tmp_path, found)
+    process, new = use("b", 1.5 * KILOBYTE)
+    assert held() == {new}
+    end(process)
+
+
+def test_the_set_just_made_stays_even_if_it_is_larger_than_the_limit(use, held):
+    process, new = use("a", 0.5 * KILOBYTE)
+    assert held() == {new}
+    assert end(process) == "1000"
+
+
+def test_a_set_that_is_being_written_stays_and_one_whose_writer_was_killed_goes(use, tmp_path):
+    writer, said = use("a", 1.0, "slowly")
+    assert said == "writes"
+    end(use("b", 0.5 * KILOBYTE)[0])
+    (part,) = (tmp_path / "cache").glob(".*.part")
+    assert (part / "model.safetensors").stat().st_size == 1000
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    end(use("c", 1.5 * KILOBYTE)[0])
+    assert not list((tmp_path / "cache").glob(".*.part"))
+
+
+def test_what_was_deleted_is_made_again(use, held, tmp_path):
+    process, first = use("a")
+    end(process)
+    age(tmp_path, first)
+    end(use("b", 0.5 * KILOBYTE)[0])
+    assert first not in held()
+    process, again = use("a")
+    assert (again, end(process)) == (first, "1000")
+
+
+def test_under_the_limit_nothing_is_deleted(use, held):
+    for key in "abc":
+        end(use(key, 10 * KILOBYTE)[0])
+    assert len(held()) == 3
+
+
+def test_a_cache_that_is_deleted_meanwhile_is_used_anew(ensure, tmp_path):
+    """The lock that a process holds is then of a file without a name."""
+    place = ensure()
+    for path in sorted((tmp_path / "cache").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    assert ensure() == place
+    weight_cache.make_room(tmp_path / "cache", 1e-9)
+    assert complete(place)

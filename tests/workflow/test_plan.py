@@ -241,6 +241,23 @@ def test_a_constant_of_the_drawing_counts_nothing_anew(workspace):
     assert plan >= {"Draw fig03_mass_near_one", "Draw fig04_histogram_random"}
 
 
+def test_another_type_runs_the_model_again_and_measures_no_weights(workspace):
+    config = workspace.config
+    config["models"]["tiny"]["dtype"] = "bfloat16"
+    workspace.config = config
+    plan = workspace.plan()
+    assert plan >= {
+        f"{verb} {run}" for verb in ("Extract", "Store the attention of") for run in RUNS
+    }
+    assert plan >= ALL_FIGURES
+    assert not plan & WEIGHTS
+
+
+def test_a_limit_of_the_cache_reruns_nothing(workspace):
+    workspace.config |= {"cache_limit_gb": 0.000001}
+    assert workspace.plan() == set()
+
+
 def test_deleting_the_cache_reruns_nothing(workspace):
     workspace.make("clean_cache")
     assert not (workspace.folder / "results/cache/weights").exists()

@@ -20,6 +20,9 @@ rule prompt:
         "results/benchmarks/prompt/{prompt}.tsv"
     conda:
         "../../envs/analyse.yaml"
+    resources:
+        mem_mb=mb(resources.SMALL),
+        runtime=minutes(resources.SMALL),
     params:
         entry=lambda wildcards: {
             key: value
@@ -44,6 +47,9 @@ rule download_models:
         "results/logs/download_models.log",
     conda:
         "../../envs/extract.yaml"
+    resources:
+        mem_mb=mb(resources.SMALL),
+        runtime=minutes(resources.DOWNLOAD),
     params:
         versions=versions("download_models.py"),
         # Depending on `input` keeps it out of rerun triggers, as below.
@@ -74,10 +80,9 @@ rule extract:
         "../../envs/extract.yaml"
     threads: CONFIG["extraction_threads"]
     resources:
-        gpu=0 if CONFIG["device"] == "cpu" else 1,
-        # The weights in float32 twice (while a random set is drawn), and torch itself.
-        mem_mb=lambda wildcards: 1500 + 2 * CHECKPOINTS[wildcards.model].mb,
-        runtime=60,
+        gpu=gpus,
+        mem_mb=mb(resources.extraction),
+        runtime=minutes(resources.extraction),
     params:
         what="residual",
         source=lambda wildcards: CHECKPOINTS[wildcards.model].identity,
@@ -86,12 +91,15 @@ rule extract:
             "threads": CONFIG["extraction_threads"],
             "max_tokens": CONFIG["max_tokens"],
             "iterations": CONFIG["models"][wildcards.model].get("iterations", 0),
+            "dtype": CONFIG["models"][wildcards.model]["dtype"],
+            **placement(wildcards.model),
         },
         versions=versions("extract.py"),
         # Depending on `input` keeps it out of rerun triggers: a moved folder is the same source.
         where=lambda wildcards, input: {
             "source": CHECKPOINTS[wildcards.model].source,
             "cache": CONFIG["cache"],
+            "cache_limit_gb": CONFIG.get("cache_limit_gb"),
         },
     message:
         "Extract {wildcards.model} ({wildcards.weights}) on {wildcards.prompt}"
@@ -110,6 +118,10 @@ use rule extract as attention with:
         f"results/logs/attention/{RUN}.log",
     benchmark:
         f"results/benchmarks/attention/{RUN}.tsv"
+    resources:
+        gpu=gpus,
+        mem_mb=mb(resources.attention),
+        runtime=minutes(resources.attention),
     params:
         what="attention",
     message:

@@ -3,6 +3,7 @@
 # Reads: the configuration, its schema, the catalogue of figures, the checkpoints' files (hashes).
 # Gives: CONFIG, RUNS, FIGURES, ASKED, and the helpers below.
 
+import functools
 import os
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ SCRIPTS = HOME / "scripts"
 # Before any other: an installed tokensphere of another checkout must not be planned with.
 sys.path.insert(0, str(SCRIPTS))
 
-from tokensphere import catalogue, config as configuration, hashes, sources
+from tokensphere import catalogue, config as configuration, hashes, resources, sources
 from tokensphere.harness import closure
 from tokensphere.harness.errors import UserError
 
@@ -62,6 +63,56 @@ def cuts(metric):
 def collected(table):
     """List the runs of a collected table: those asked for, all of a table asked for by name."""
     return ASKED.get(table, RUNS)
+
+
+def mb(need):
+    """Return what `mem_mb` is: what is needed, times the attempt.
+
+    A second attempt was killed for memory or time; one large step, for each costs a wait in a queue.
+    """
+    return lambda wildcards, attempt: attempt * _need(need, wildcards).mb
+
+
+def minutes(need):
+    """Return what `runtime` is, in minutes, likewise."""
+    return lambda wildcards, attempt: attempt * _need(need, wildcards).minutes
+
+
+def placement(model):
+    """Return how a model is spread over devices, if it is: part of what a store is, as the device."""
+    entry = CONFIG["models"][model]
+    found = {key: entry[key] for key in ("device_map", "max_memory") if key in entry}
+    if "max_memory" in found:  # names of JSON, for records
+        found["max_memory"] = {str(place): size for place, size in found["max_memory"].items()}
+    return found
+
+
+def gpus(wildcards):
+    """Count the GPUs that a forward pass asks for: one, or those that max_memory names."""
+    named = [one for one in placement(wildcards.model).get("max_memory", {}) if one != "cpu"]
+    return 0 if CONFIG["device"] == "cpu" else max(1, len(named))
+
+
+def need_of(metric):
+    """Return what a metric's jobs need: it reads attention (or its sums), states, or tables alone."""
+    if {"attention", "profiles"} & {*metric["reads"]}:
+        return resources.of_attention
+    return resources.geometry
+
+
+def _need(need, wildcards):
+    """Look up a need that is the same for all jobs of a rule, or depends on the model."""
+    if isinstance(need, resources.Need):
+        return need
+    return need(work_on(wildcards.model, wildcards.weights))
+
+
+@functools.cache
+def work_on(model, weights):
+    """Put together what decides the needs of the jobs on one model."""
+    return resources.work(
+        CHECKPOINTS[model], weights, CONFIG["max_tokens"], CONFIG["models"][model]
+    )
 
 
 def checkpoints(config, where):

@@ -58,7 +58,8 @@ for figure in FIGURES:
         conda:
             "../../envs/draw.yaml"
         resources:
-            mem_mb=1000,
+            mem_mb=mb(resources.tables(len(figure.runs) + len(figure.matches))),
+            runtime=minutes(resources.tables(len(figure.runs) + len(figure.matches))),
         params:
             draw=figure.entry["draw"],
             figure=figure.params,

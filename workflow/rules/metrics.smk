@@ -42,7 +42,8 @@ for name, metric in METRICS.items():
         conda:
             "../../envs/analyse.yaml"
         resources:
-            mem_mb=1000,
+            mem_mb=mb(need_of(metric)),
+            runtime=minutes(need_of(metric)),
         params:
             metric=name,
             constants=catalogue.constants(CONFIG, metric),
@@ -70,6 +71,9 @@ rule collect:
         "results/benchmarks/collect/{table}.tsv"
     conda:
         "../../envs/analyse.yaml"
+    resources:
+        mem_mb=mb(resources.SMALL),
+        runtime=minutes(resources.tables(len(RUNS))),
     params:
         runs=lambda wildcards: [
             {

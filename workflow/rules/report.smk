@@ -24,7 +24,8 @@ rule contact_sheet:
     conda:
         "../../envs/draw.yaml"
     resources:
-        mem_mb=1500,
+        mem_mb=mb(resources.pictures(2 * len(FIGURES))),
+        runtime=minutes(resources.pictures(2 * len(FIGURES))),
     params:
         versions=versions("contact_sheet.py"),
     message:
@@ -55,7 +56,8 @@ rule text_view:
     conda:
         "../../envs/analyse.yaml"
     resources:
-        mem_mb=1000,
+        mem_mb=mb(resources.geometry),
+        runtime=minutes(resources.geometry),
     params:
         label=lambda wildcards: catalogue.label(wildcards.model, CONFIG),
         weights_are=lambda wildcards: catalogue.weights_are(catalogue.Run(*wildcards), FOUND),
@@ -73,6 +75,9 @@ rule clean_cache:
         "results/logs/clean_cache.log",
     conda:
         "../../envs/analyse.yaml"
+    resources:
+        mem_mb=mb(resources.SMALL),
+        runtime=minutes(resources.SMALL),
     params:
         versions=versions("clean_cache.py"),
         where=lambda wildcards, input: {"cache": CONFIG["cache"]},

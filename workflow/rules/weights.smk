@@ -28,8 +28,8 @@ rule weights:
     conda:
         "../../envs/extract.yaml"
     resources:
-        # As an extraction, which may draw the same weights.
-        mem_mb=lambda wildcards: 1500 + 2 * CHECKPOINTS[wildcards.model].mb,
+        mem_mb=mb(resources.weights),
+        runtime=minutes(resources.weights),
     params:
         source=lambda wildcards: CHECKPOINTS[wildcards.model].identity,
         versions=versions("weights.py"),
@@ -37,6 +37,7 @@ rule weights:
         where=lambda wildcards, input: {
             "source": CHECKPOINTS[wildcards.model].source,
             "cache": CONFIG["cache"],
+            "cache_limit_gb": CONFIG.get("cache_limit_gb"),
         },
     message:
         "Measure the weights of {wildcards.model} ({wildcards.weights})"
@@ -60,12 +61,15 @@ rule collect_weights:
         table="|".join(WEIGHT_TABLES),
     conda:
         "../../envs/analyse.yaml"
+    resources:
+        mem_mb=mb(resources.SMALL),
+        runtime=minutes(resources.tables(len(catalogue.weight_sets(CONFIG)))),
     params:
         runs=[
             {
                 "model": run.model,
                 "weights": run.weights,
-                "label": catalogue.label(run.model, CONFIG),
+                "label": catalogue.name(run.model, CONFIG),
                 "weights_are": catalogue.weights_are(run, FOUND),
                 **catalogue.training(run.model, CONFIG),
             }
