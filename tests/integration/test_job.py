@@ -272,6 +272,7 @@ def test_the_record_says_how_the_run_went():
     assert run.keys() - {"git"} == {  # a copy of the code may be no git checkout
         "started",
         "seconds",
+        "cpu_seconds",
         "peak_memory_mb",
         "threads",
         "installed",
@@ -284,6 +285,7 @@ def test_the_record_says_how_the_run_went():
     assert (run["host"], run["device"], run["threads"]) == (HOST, "cpu", 1)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", run["started"])
     assert run["peak_memory_mb"] > 1
+    assert 0 < run["cpu_seconds"]
 
 
 def test_the_record_names_the_commit_and_what_differs_from_it(tmp_path, monkeypatch):

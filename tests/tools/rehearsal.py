@@ -136,6 +136,7 @@ class Cost(NamedTuple):
     rule: str
     job: str
     seconds: float
+    cpu_seconds: float
     peak_mb: float
     rss_mb: float
 
@@ -158,6 +159,7 @@ def costs(results: Path) -> Iterator[Cost]:
             record["deterministic"]["rule"],
             str(place),
             run["seconds"],
+            run["cpu_seconds"],
             run["peak_memory_mb"],
             rss,
         )
@@ -174,7 +176,7 @@ def summary(folder: Path) -> str:
     for cost in costs(folder / "results"):
         by_rule.setdefault(cost.rule, []).append(cost)
     lines = [
-        f"{'rule':<28}{'jobs':>6}{'total s':>10}{'longest s':>11}{'peak MB':>9}"
+        f"{'rule':<28}{'jobs':>6}{'total s':>10}{'cpu s':>10}{'longest s':>11}{'peak MB':>9}"
         f"{'max_rss MB':>12}  longest job"
     ]
     total = {rule: sum(one.seconds for one in jobs) for rule, jobs in by_rule.items()}
@@ -182,7 +184,8 @@ def summary(folder: Path) -> str:
         jobs = by_rule[rule]
         longest = max(jobs, key=lambda one: one.seconds)
         lines.append(
-            f"{rule:<28}{len(jobs):>6}{total[rule]:>10.1f}{longest.seconds:>11.1f}"
+            f"{rule:<28}{len(jobs):>6}{total[rule]:>10.1f}"
+            f"{sum(one.cpu_seconds for one in jobs):>10.1f}{longest.seconds:>11.1f}"
             f"{max(one.peak_mb for one in jobs):>9.0f}{max(one.rss_mb for one in jobs):>12.0f}"
             f"  {longest.job}"
         )

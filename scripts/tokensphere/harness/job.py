@@ -199,6 +199,7 @@ class Job:
         run = {
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started)),
             "seconds": round(time.time() - self._started, 3),
+            "cpu_seconds": records.cpu_seconds(),
             "peak_memory_mb": records.peak_memory_mb(),
             "threads": self._snakemake.threads,
             "installed": self._installed,

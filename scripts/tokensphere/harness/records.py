@@ -57,6 +57,12 @@ def peak_memory_mb() -> float:
     return round(peak / (1e6 if sys.platform == "darwin" else 1e3), 1)
 
 
+def cpu_seconds() -> float:
+    """Return the processor time that this process has used, all threads together."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return round(used.ru_utime + used.ru_stime, 3)
+
+
 def installed(versions: dict[str, str]) -> dict[str, str]:
     """Return the installed version of each named distribution, where it is installed."""
     found = {}
