@@ -42,4 +42,8 @@ rule all:
         ],
         [f"results/figures/{figure.name}.png" for figure in FIGURES],
         ["results/contact_sheet.png"] if FIGURES else [],
-        [f"results/text/{run.path}.html" for run in catalogue.text_views(CONFIG)],
+        [
+            f"results/text/{run.path}.html"
+            for run in catalogue.text_views(CONFIG)
+            if not CONFIG["redact"]
+        ],

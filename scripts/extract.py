@@ -13,6 +13,9 @@ with job(snakemake) as run:
     )
     if "seed" in facts:
         run.seeds["weights"] = facts["seed"]
+    run.external["checkpoint"], run.places["checkpoint"] = weight_sets.origin(
+        **run.params.where, where=run.name
+    )
     loaded = extraction.load(
         folder,
         prompts.read(run.input.text, run.name),

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokensphere import store
+from tokensphere import hashes, store
 from tokensphere.harness import lifeline, records
 from tokensphere.harness.errors import UserError
 from tokensphere.harness.job import HOST, job
@@ -243,6 +243,7 @@ def run_once(**params) -> dict:
 
 def test_the_record_names_what_was_read_run_and_made():
     deterministic = run_once(versions={"numpy": np.__version__})["deterministic"]
+    identity = deterministic.pop("input_id")
     assert deterministic == {
         "rule": "measure",
         "wildcards": {"model": "gpt2", "prompt": "wiki.v1"},
@@ -259,6 +260,8 @@ def test_the_record_names_what_was_read_run_and_made():
         "seeds": {"weights": 7},
         "outputs": {"table": records.fingerprint(TABLE), "image": records.fingerprint(IMAGE)},
     }
+    del deterministic["outputs"]
+    assert identity == hashes.of_value(deterministic)
 
 
 def test_a_file_is_recorded_by_its_bytes_and_a_store_by_its_members():
@@ -343,7 +346,10 @@ def test_the_bytes_of_a_stores_archive_stand_in_the_run_part():
         run.output.store.write_bytes(Path("states.zarr.zip").read_bytes())
     record = json.loads(Path("results/records/make.json").read_text())
     archive = records.fingerprint("results/made.zarr.zip", name="bytes")["sha256"]
-    assert record["run"]["archives_sha256"] == {"results/made.zarr.zip": archive}
+    members = record["run"]["archives"]["results/made.zarr.zip"].pop("members")
+    assert record["run"]["archives"] == {"results/made.zarr.zip": {"sha256": archive}}
+    assert members == dict(hashes.members("results/made.zarr.zip"))
+    assert {"zarr.json", "residual/c/1/0/0"} <= members.keys()
     assert record["deterministic"]["outputs"] == {
         "store": records.fingerprint("results/made.zarr.zip")
     }

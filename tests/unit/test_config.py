@@ -179,6 +179,7 @@ def test_defaults_are_filled_in_all_the_way_down(mine, schema):
         "max_tokens": 512,
         "keep_attention": True,
         "cache": "results/cache",
+        "redact": False,
         "local_models": "",
         "models": {"bert": {"source": {"local": "bert"}, "weights": ["trained"]}},
         "prompts": {"fox": {"file": "fox.txt", "control": False}},
@@ -236,7 +237,7 @@ BERT = ("models", "bert")
             ("zebra",),
             "my.yaml",
             "known here: cache, device, extraction_threads, figures, keep_attention, local_models, "
-            "max_tokens, metrics, models, prompts, roles",
+            "max_tokens, metrics, models, prompts, redact, roles",
         ),
         ((*BERT, "weight"), "my.yaml: models.bert", "did you mean 'weights'?"),
         (("prompts", "fox", "contol"), "my.yaml: prompts.fox", "did you mean 'control'?"),

@@ -1253,7 +1253,7 @@ def test_every_panel_has_the_same_axes_and_says_its_layer():
 def save(figure, folder):
     folder.mkdir()
     paths = [folder / f"figure.{kind}" for kind in ("png", "svg", "pdf")]
-    style.save(figure, *paths)
+    style.save(figure, *paths, stamp="a stamp")
     return [path.read_bytes() for path in paths]
 
 
@@ -1312,6 +1312,7 @@ def test_a_figure_and_its_companion_hold_exactly_what_they_show(tmp_path):
         empty=curves.EMPTY,
         template=template,
         facts={"title": "mass"},
+        stamp="a stamp",
     )
     assert drawn == [
         (["published"], ["published"]),

@@ -112,5 +112,7 @@ use rule extract as attention with:
         f"results/benchmarks/attention/{RUN}.tsv"
     params:
         what="attention",
+        # Depending on `input` keeps it out of rerun triggers, too; records say what is gone and why.
+        temporary=lambda wildcards, input: not CONFIG["keep_attention"],
     message:
         "Store the attention of {wildcards.model} ({wildcards.weights}) on {wildcards.prompt}"

@@ -90,6 +90,14 @@ try:
 except UserError as error:
     sys.exit(str(error))
 
+# What records say of the configuration (tokensphere.harness.job). It is not named where --config
+# added to it: no file then says what was asked for.
+NAMED = [] if workflow.config_settings.config else map(here, workflow.configfiles)
+os.environ.update(
+    TOKENSPHERE_CONFIG=os.pathsep.join(NAMED),
+    TOKENSPHERE_REDACT="yes" if CONFIG["redact"] else "",
+)
+
 RUNS = catalogue.runs(CONFIG)
 FIGURES, SKIPPED = catalogue.chosen(
     FIGURE_CATALOGUE,

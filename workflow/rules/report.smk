@@ -58,6 +58,8 @@ rule text_view:
         mem_mb=1000,
     params:
         label=lambda wildcards: catalogue.label(wildcards.model, CONFIG),
+        # Depending on `input` keeps it out of rerun triggers: it changes no view, it refuses one.
+        where=lambda wildcards, input: {"redact": CONFIG["redact"]},
         versions=versions("text_view.py"),
     message:
         "Show the text of {wildcards.prompt} in {wildcards.model} ({wildcards.weights})"

@@ -39,6 +39,7 @@ def write(
     empty: Sequence[str],
     template: Path,
     facts: Mapping[str, Any],
+    stamp: str,
 ) -> None:
     """Write picture, csv and caption of a figure and of its companion.
 
@@ -55,6 +56,8 @@ def write(
         The caption's template.
     facts : mapping
         What the caption may say beside the numbers.
+    stamp : str
+        What each picture says of itself (`style.save`).
     """
     for prefix, shown in (("", PUBLISHED), ("controlled_", COMPANION)):
         place = {
@@ -66,6 +69,7 @@ def write(
         ]
         columns = [str(name) for name in drawn]
         tables.write(place["csv"], rows, ["reading", *keys], empty=empty, columns=columns)
-        style.save(draw(drawn, shown), place["png"], place["svg"], place["pdf"])
+        pictures = place["png"], place["svg"], place["pdf"]
+        style.save(draw(drawn, shown), *pictures, stamp=stamp)
         caption = captions.render(template, place["csv"], shown[-1], facts)
         place["caption"].write_text(caption, encoding="utf-8")
