@@ -5,6 +5,7 @@
 #        results/metrics/cluster_{labels,tracks,events}/{model}/{weights}/{prompt}.csv
 # Makes: results/contact_sheet.png, all figures in small
 #        results/text/{model}/{weights}/{prompt}.html, the prompt coloured by its clusters
+#        results/audit.html, whether all results are what their records say; only when asked for
 
 
 rule contact_sheet:
@@ -65,6 +66,33 @@ rule text_view:
         "Show the text of {wildcards.prompt} in {wildcards.model} ({wildcards.weights})"
     script:
         "../../scripts/text_view.py"
+
+
+localrules:
+    audit,
+
+
+# It reads whatever is there, out of date or not: inputs would be made anew before it looks. Its page
+# is no output, since Snakemake deletes the outputs of a job that fails, and this one fails when
+# there is something to read.
+rule audit:
+    input:
+        template=here(HOME / "workflow/report/audit.html"),
+        code=code("audit.py"),
+    log:
+        "results/logs/audit.log",
+    conda:
+        "../../envs/audit.yaml"
+    params:
+        versions=versions("audit.py"),
+        where=lambda wildcards, input: {
+            "workflow": here(HOME),
+            "page": "results/audit.html",
+        },
+    message:
+        "Audit all results: results/audit.html"
+    script:
+        "../../scripts/audit.py"
 
 
 rule clean_cache:

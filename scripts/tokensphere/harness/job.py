@@ -221,9 +221,7 @@ class Job:
         }
         # These say where things lie, or how long; they decide nothing.
         params = {
-            name: value
-            for name, value in self.params.items()
-            if name not in ("where", "temporary")
+            name: value for name, value in self.params.items() if name not in ("where", "temporary")
         }
         decisive = {
             "rule": self._snakemake.rule,

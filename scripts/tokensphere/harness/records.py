@@ -65,7 +65,9 @@ def fingerprint(path: str | Path, *, name: str | None = None) -> dict[str, str]:
 
 def input_id(deterministic: Mapping[str, Any]) -> str:
     """Return the sha256 of all that decides the outputs of a job, without the outputs."""
-    decisive = {key: value for key, value in deterministic.items() if key not in ("outputs", "input_id")}
+    decisive = {
+        key: value for key, value in deterministic.items() if key not in ("outputs", "input_id")
+    }
     return hashes.of_value(json.loads(hashes.to_json(decisive)))
 
 
