@@ -157,6 +157,8 @@ def verify(
         *audit.of_unrecorded(),
     ]
     if wanted:
+        if damaged:
+            audit.notes.append("what lies behind a damaged record is not looked at")
         figures = sorted({name for path in targets if (name := chain.figure_of(path))})
         findings = [
             replace(one, figures=[name for name in one.figures if name in figures])
@@ -165,7 +167,10 @@ def verify(
     else:
         made = [path for job in jobs for path in job.outputs]
         lost = [path for one in damaged for path in one.outputs]
-        figures = sorted({name for path in (*made, *lost) if (name := chain.figure_of(path))})
+        named = {name for one in findings for name in one.figures}
+        figures = sorted(
+            {name for path in (*made, *lost) if (name := chain.figure_of(path))} | named
+        )
     return Report(
         findings,
         audit.notes,
@@ -324,9 +329,9 @@ class _Audit:
                 yield Finding(
                     STALE if there else MISSING,
                     path,
-                    f"{_count(jobs)} ran with another text of it"
+                    f"{count(jobs)} ran with another text of it"
                     if there
-                    else f"it is not there; {_count(jobs)} ran with it",
+                    else f"it is not there; {count(jobs)} ran with it",
                     self.chain.figures(jobs),
                 )
 
@@ -352,7 +357,7 @@ class _Audit:
             else:
                 good, kind, says = _same_lines(where, sha)
             if not good:
-                yield Finding(kind, where, f"{says}; {_count(jobs)} read it",
+                yield Finding(kind, where, f"{says}; {count(jobs)} read it",
                               self.chain.figures(jobs))  # fmt: skip
         for where, jobs in lost.items():
             if where.startswith(records.REDACTED):
@@ -361,7 +366,7 @@ class _Audit:
                     "its place is redacted"
                 )
             else:
-                says = f"the checkpoint is not there; {_count(jobs)} read it"
+                says = f"the checkpoint is not there; {count(jobs)} read it"
                 yield Finding(MISSING, where, says, self.chain.figures(jobs))
 
     def of_versions(self) -> Iterator[Finding]:
@@ -385,7 +390,7 @@ class _Audit:
                 yield Finding(
                     STALE,
                     f"library {name}",
-                    f"{_count(jobs)} ran with {version}, {' and '.join(others)}",
+                    f"{count(jobs)} ran with {version}, {' and '.join(others)}",
                     self.chain.figures(jobs),
                 )
         if absent:
@@ -400,9 +405,7 @@ class _Audit:
         for files, jobs in groups.items():
             where = ", ".join(files)
             if not files:
-                self.notes.append(
-                    f"{_count(jobs)} ran with --config: their params are not compared"
-                )
+                self.notes.append(f"{count(jobs)} ran with --config: their params are not compared")
                 continue
             try:
                 asked = plan.Plan(files, self.workflow, self.cache)
@@ -423,7 +426,7 @@ class _Audit:
                     changed.setdefault((key, says), []).append(job)
             if unasked:
                 self.notes.append(
-                    f"{_count(unasked)} are no longer asked for by {where}, such as "
+                    f"{count(unasked)} are no longer asked for by {where}, such as "
                     f"{unasked[0].name}; their files are compared as all others"
                 )
         for (key, says), jobs in changed.items():
@@ -534,7 +537,8 @@ def _short(value: Any, most: int = 60) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _count(jobs: Sequence[Job]) -> str:
+def count(jobs: Sequence[Job]) -> str:
+    """Say how many jobs there are."""
     return "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
 
 

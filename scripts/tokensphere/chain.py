@@ -46,8 +46,8 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The rule and its wildcards."""
-        return "/".join([self.rule, *self.wildcards.values()])
+        """The rule and its wildcards, as the record's path has them in order."""
+        return str(Path(self.place).relative_to(records.RECORDS).with_suffix(""))
 
     @property
     def wildcards(self) -> dict[str, str]:
@@ -268,7 +268,7 @@ def tree(chain: Chain, job: Job, path: str) -> Iterator[tuple[int, str]]:
 def _below(chain: Chain, jobs: list[Job], depth: int, shown: set[str]) -> Iterator[tuple[int, str]]:
     first = jobs[0]
     shown |= {job.place for job in jobs}
-    runs = ", ".join("/".join(job.wildcards.values()) for job in jobs if job.wildcards)
+    runs = ", ".join(job.name.partition("/")[2] for job in jobs if job.wildcards)
     yield depth, f"made by {first.rule}" + (f" of {runs}" if runs else "")
     for line in _own(jobs):
         yield depth + 1, line

@@ -296,8 +296,8 @@ def impact(asked: argparse.Namespace) -> int:
     rules = sorted({job.rule for job in jobs})
     text = [f"{asked.name} ({kind})"]
     if jobs:
-        text.append(f"  {len(jobs)} jobs take it: {', '.join(rules)}")
-        text.append(f"  {len(rerun)} jobs would run again")
+        text.append(f"  {audit.count(jobs)} take it: {', '.join(rules)}")
+        text.append(f"  {audit.count(rerun)} would run again")
     text += [f"  {name}" for name in figures] or ["  no figure would change"]
     value = {"name": asked.name, "kind": kind, "figures": figures, "rules": rules,
              "jobs": sorted(job.name for job in rerun)}  # fmt: skip

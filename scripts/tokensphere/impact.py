@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -52,18 +53,33 @@ def find(found: Chain, name: str, workflow: Path) -> tuple[str, list[Job]]:
             return kind, found.readers.get(path, [])
         if jobs:
             return kind, jobs
-    top = name.partition(".")[0]
-    rules = yaml.safe_load((workflow / "workflow/schemas/config.schema.yaml").read_text("utf-8"))
-    if top in rules["properties"]:
-        return "configuration", []
-    if (workflow / name).is_file() or Path(name).exists():
+    if (workflow / name).exists() or Path(name).exists():
         return "file", []
+    keys = _keys(workflow)
+    if name in keys:
+        return "configuration", []
+    close = difflib.get_close_matches(
+        name, [*keys, *(path for job in found.jobs for path in job.code)]
+    )
     raise UserError(
         name,
         "no job of these results depends on a file, a configuration key or a library of that name",
-        "name a file as the records do (scripts/tokensphere/sphere.py), a key with its section "
-        "(metrics.near_one) or a distribution (numpy)",
+        f"did you mean {close[0]!r}?"
+        if close
+        else "name a file as the records do (scripts/tokensphere/sphere.py), a key with its "
+        "section (metrics.near_one) or a distribution (numpy)",
     )
+
+
+def _keys(workflow: Path) -> list[str]:
+    """List the keys that a configuration may have; models and prompts go by their own names."""
+    schema = workflow / "workflow/schemas/config.schema.yaml"
+    properties = yaml.safe_load(schema.read_text(encoding="utf-8"))["properties"]
+    return [
+        key
+        for section, rule in properties.items()
+        for key in (section, *(f"{section}.{inner}" for inner in rule.get("properties", {})))
+    ]
 
 
 def _relative(name: str, workflow: Path) -> str:

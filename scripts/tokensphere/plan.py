@@ -52,11 +52,11 @@ class Plan:
         )
         self.figures = {figure.name: figure for figure in figures}
         self.runs = {tuple(run) for run in catalogue.runs(self.config)}
-        self.weights = {tuple(run)[:2] for run in catalogue.weight_sets(self.config)}
+        self.weights = {tuple(run) for run in catalogue.weight_sets(self.config)}
 
     def params(self, job: Job) -> dict[str, Any] | None:
         """Return the params of a job's rule that come from the configuration; None if not asked."""
-        given = tuple(job.wildcards.values())
+        given = tuple(job.wildcards.get(key, "") for key in catalogue.Run._fields)
         if job.rule in self.drawn:
             figure = self.figures.get(job.rule)
             return {"figure": figure.params} if figure else None
@@ -104,11 +104,12 @@ def key_of(name: str, job: Job) -> str:
         return f"metrics.{name.removeprefix('figure.constants.')}"
     if group == "figure":
         return f"{job.rule}: {rest}"
-    settings = {"threads": "extraction_threads", "iterations": f"models.{job.name}.iterations"}
+    model = job.wildcards.get("model")
+    settings = {"threads": "extraction_threads", "iterations": f"models.{model}.iterations"}
     return {
         "constants": f"metrics.{rest}",
         "settings": settings.get(rest, rest),
         "entry": f"prompts.{job.wildcards.get('prompt')}.{rest}",
-        "label": f"models.{job.wildcards.get('model')}.label",
-        "cut": f"models.{job.wildcards.get('model')}.cut",
+        "label": f"models.{model}.label",
+        "cut": f"models.{model}.cut",
     }.get(group, name)
