@@ -362,8 +362,7 @@ class _Audit:
         for where, jobs in lost.items():
             if where.startswith(records.REDACTED):
                 self.notes.append(
-                    f"the checkpoint {where.removeprefix(records.REDACTED)} is not compared: "
-                    "its place is redacted"
+                    f"the checkpoint of {count(jobs)} is not compared: its place is redacted"
                 )
             else:
                 says = f"the checkpoint is not there; {count(jobs)} read it"

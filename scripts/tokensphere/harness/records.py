@@ -35,7 +35,7 @@ SEAL = "record_sha256"
 STAMP = re.compile(
     rb"tokensphere input=([0-9a-f]{64}); figure=([\w.-]+); models=([\w.@/,-]*); prompts=([\w.,-]*);"
 )
-REDACTED = "[redacted]/"
+REDACTED = "[redacted]"
 
 
 def place(rule: str, wildcards: dict[str, str]) -> Path:
@@ -88,8 +88,8 @@ def unseal(text: str) -> dict[str, Any]:
     record: dict[str, Any] = json.loads(text)
     if not isinstance(record, dict) or SEAL not in record:
         raise ValueError("it has no seal")
-    if record["schema"] != SCHEMA:
-        raise ValueError(f"it has schema {record['schema']}, this version reads {SCHEMA}")
+    if record.get("schema") != SCHEMA:
+        raise ValueError(f"it has schema {record.get('schema')}, this version reads {SCHEMA}")
     if sealed({key: value for key, value in record.items() if key != SEAL}) != text:
         raise ValueError("its content is not what it was sealed with")
     return record
@@ -129,13 +129,13 @@ def is_redacting() -> bool:
 
 
 def redacted(value: Any) -> Any:
-    """Reduce every path that leads out of the working directory to its last name."""
+    """Take out every path that leads out of the working directory, to the last name of it."""
     if isinstance(value, Mapping):
         return {key: redacted(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [redacted(one) for one in value]
     if isinstance(value, str) and value.startswith(("/", "../", "~")):
-        return REDACTED + Path(value).name
+        return REDACTED
     return value
 
 
