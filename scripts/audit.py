@@ -15,7 +15,8 @@ with job(snakemake) as run:
     if report.findings:
         raise UserError(
             str(page),
-            f"{len(report.findings)} findings, {len(report.broken)} of {len(report.figures)} "
+            f"findings: {len(report.findings)}; {len(report.broken)} of {len(report.figures)} "
             "figures do not hold",
-            "read the page, or `tokensphere verify`; what is stale, the workflow makes anew",
+            "read the page, or `tokensphere verify`; what is stale, the workflow makes anew, "
+            "and a result that was changed too, once it is deleted",
         )

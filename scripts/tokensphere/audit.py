@@ -293,7 +293,7 @@ class _Audit:
                 continue  # a finding of its own: no sound record says who made it
             else:
                 now = self.files.get(self.place(path), "")
-                says = "it is another text now than the one that was read"
+                says = "it is another file now than the one that was read"
             jobs = [job for sha, read in by_hash.items() if sha != now for job in read]
             if jobs and now:
                 yield Finding(STALE, path, says, self.chain.figures(jobs))

@@ -7,6 +7,7 @@ directory, the one that holds `results/`.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from tokensphere.harness import records
 from tokensphere.harness.errors import UserError
 
 RESULTS = Path("results")
+SHOWN = 4  # files of one rule in a tree
 FIGURES = "results/figures/"
 # What lies in results/ and is no result: about the runs, or made again when it is missing.
 ABOUT = ("records", "logs", "benchmarks", "cache", "README.md", "audit.html")
@@ -63,6 +65,11 @@ class Job:
     def code(self) -> dict[str, str]:
         """Script and modules -> sha256, relative to the workflow's folder."""
         return dict(self.deterministic["code"])
+
+    @property
+    def seeds(self) -> dict[str, int]:
+        """Seeds of random draws."""
+        return dict(self.deterministic.get("seeds", {}))
 
     @property
     def external(self) -> dict[str, dict[str, str]]:
@@ -212,18 +219,27 @@ def read() -> Chain:
     Raises
     ------
     UserError
-        If there are none.
+        If there are none, or an older version wrote them, which sealed none.
     """
-    jobs, damaged = [], []
+    jobs, damaged, old = [], [], []
     for path in sorted(records.RECORDS.rglob("*.json")):
         if path.name.startswith("."):
             continue
         data = path.read_bytes()
+        if data.startswith(b"{") and records.SEAL.encode() not in data and _schema(data) == 1:
+            old.append(path)
+            continue
         try:
             record = records.unseal(data.decode("utf-8"))
             jobs.append(Job(str(path), record["deterministic"], record["run"]))
         except (ValueError, KeyError, TypeError) as error:
             damaged.append((str(path), str(error), data.decode("utf-8", "replace")))
+    if old:
+        raise UserError(
+            str(records.RECORDS),
+            f"{len(old)} records are of an older version, such as {old[0]}",
+            "make the results anew (snakemake --forceall), or delete records that are not needed",
+        )
     if not jobs and not damaged:
         raise UserError(
             str(Path.cwd()),
@@ -231,6 +247,13 @@ def read() -> Chain:
             "start in the working directory of a run, the one that holds results/",
         )
     return Chain(jobs, damaged)
+
+
+def _schema(data: bytes) -> Any:
+    try:
+        return json.loads(data)["schema"]
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _results() -> set[str]:
@@ -261,34 +284,48 @@ def tree(chain: Chain, job: Job, path: str) -> Iterator[tuple[int, str]]:
 
     Jobs of one rule stand together; what was shown once is not shown again.
     """
-    yield 0, f"{path}  {job.outputs[path][:12]}"
-    yield from _below(chain, [job], 1, set())
+    yield from _below(chain, {path: job}, 0, set())
 
 
-def _below(chain: Chain, jobs: list[Job], depth: int, shown: set[str]) -> Iterator[tuple[int, str]]:
-    first = jobs[0]
+def _below(
+    chain: Chain, read: Mapping[str, Job], depth: int, shown: set[str]
+) -> Iterator[tuple[int, str]]:
+    """Yield files that jobs of one rule made, and below them what these were made from."""
+    yield from ((depth, _file(path, job.outputs[path])) for path, job in _first(read.items()))
+    if len(read) > SHOWN:
+        yield depth, f"and {len(read) - SHOWN} more"
+    jobs = list({job.place: job for job in read.values()}.values())
     shown |= {job.place for job in jobs}
-    runs = ", ".join(job.name.partition("/")[2] for job in jobs if job.wildcards)
-    yield depth, f"made by {first.rule}" + (f" of {runs}" if runs else "")
+    yield depth + 1, f"made by {jobs[0].rule}"
     for line in _own(jobs):
-        yield depth + 1, line
-    before: dict[str, list[Job]] = {}
-    known: dict[str, int] = {}
-    for path in dict.fromkeys(path for job in jobs for path in job.inputs):
+        yield depth + 2, line
+    before: dict[str, dict[str, Job]] = {}
+    above: dict[str, int] = {}
+    for path, sha in {path: sha for job in jobs for path, sha in job.inputs.items()}.items():
         maker = chain.made_by.get(path)
         if maker is None:
-            sha = next(job.inputs[path] for job in jobs if path in job.inputs)
-            yield depth + 1, f"file {path}  {sha[:12]}"
+            yield depth + 2, _file(path, sha)
         elif maker.place in shown:
-            known[maker.rule] = known.get(maker.rule, 0) + 1
-        elif maker not in before.setdefault(maker.rule, []):
-            before[maker.rule].append(maker)
-    for rule, count in known.items():
-        yield depth + 1, f"{count} of {rule}, shown above" if count > 1 else f"{rule}, shown above"
-    for makers in before.values():
-        makers = [job for job in makers if job.place not in shown]
-        if makers:
-            yield from _below(chain, makers, depth + 1, shown)
+            above[maker.rule] = above.get(maker.rule, 0) + 1
+        else:
+            before.setdefault(maker.rule, {})[path] = maker
+    for rule, makers in before.items():
+        new = {path: maker for path, maker in makers.items() if maker.place not in shown}
+        above |= (
+            {rule: above.get(rule, 0) + len(makers) - len(new)} if len(new) < len(makers) else {}
+        )
+        if new:
+            yield from _below(chain, new, depth + 2, shown)
+    for rule, count in above.items():
+        yield depth + 2, f"{count} {'file' if count == 1 else 'files'} of {rule}, shown above"
+
+
+def _first(items: Iterable[Any]) -> list[Any]:
+    return list(itertools.islice(items, SHOWN))
+
+
+def _file(path: str, sha: str) -> str:
+    return f"{path}  {sha[:12]}"
 
 
 def _own(jobs: list[Job]) -> Iterator[str]:
@@ -302,6 +339,9 @@ def _own(jobs: list[Job]) -> Iterator[str]:
     constants = first.params.get("constants") or first.params.get("figure", {}).get("constants")
     if constants:
         yield "constants " + ", ".join(f"{name} {value}" for name, value in constants.items())
+    seeds = {f"{name} {seed}" for job in jobs for name, seed in job.seeds.items()}
+    if seeds:
+        yield "seeds of " + ", ".join(sorted(seeds))
     seen: set[str] = set()
     for job in jobs:
         for name, files in job.external.items():

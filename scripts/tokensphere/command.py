@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from tokensphere.harness import records
 from tokensphere.harness.errors import UserError
 
 FINE, FINDING, USAGE = 0, 1, 2
-FIGURES_SHOWN = 6
+MARGIN = 11  # where a line goes on after the kind of a finding
+CONTROLLED = "_controlled"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -108,33 +110,41 @@ def _bar(size: int) -> audit.Progress:
 def _lines(report: audit.Report) -> list[str]:
     lines = []
     for one in report.findings:
-        lines.append(f"{one.kind.upper():<10} {one.what}")
-        lines.append(f"{'':<10} {one.says}")
-        lines += [f"{'':<10}   {part}" for part in one.parts]
-        lines.append(f"{'':<10} figures: {_listed(one.figures)}")
-    lines += [f"note       {note}" for note in report.notes]
+        lines.append(f"{one.kind.upper():<{MARGIN}}{one.what}")
+        said = [one.says, *(f"  {part}" for part in one.parts)]
+        lines += [f"{'':<{MARGIN}}{line}" for line in said]
+        lines += _wrapped("figures: ", _paired(one.figures), MARGIN)
+    lines += [f"{'note':<{MARGIN}}{note}" for note in report.notes]
     size = report.size / 1e6
     lines.append(
         f"{report.records} records, {report.files} files, {size:.1f} MB, {report.seconds:.1f} s"
     )
-    broken = report.broken
     if not report.findings:
         lines.append(f"All holds: {len(report.figures)} figures are what their records say.")
-    elif not broken:
+    elif not report.broken:
         lines.append("No figure depends on what was found.")
     else:
-        lines.append(
-            f"{len(broken)} of {len(report.figures)} figures do not hold: {_listed(list(broken))}"
-        )
+        lines.append(f"{len(report.broken)} of {len(report.figures)} figures do not hold.")
     return lines
 
 
-def _listed(names: list[str]) -> str:
-    if not names:
-        return "none"
-    shown = ", ".join(names[:FIGURES_SHOWN])
-    more = len(names) - FIGURES_SHOWN
-    return f"{len(names)}: {shown}" + (f" and {more} more (--json names all)" if more > 0 else "")
+def _paired(names: Sequence[str]) -> list[str]:
+    """Name a figure and its companion in one word, where both are there."""
+    pairs = {name for name in names if f"{name}{CONTROLLED}" in names}
+    return [
+        f"{name}(+{CONTROLLED[1:]})" if name in pairs else name
+        for name in names
+        if name.removesuffix(CONTROLLED) not in pairs or name in pairs
+    ]
+
+
+def _wrapped(before: str, words: Sequence[str], margin: int) -> list[str]:
+    """Write words in lines that a terminal shows, never cut inside a name."""
+    return textwrap.wrap(
+        before + (", ".join(words) or "none"), 100, initial_indent=" " * margin,
+        subsequent_indent=" " * (margin + len(before)), break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
 
 
 # --- explain
@@ -296,9 +306,9 @@ def impact(asked: argparse.Namespace) -> int:
     rules = sorted({job.rule for job in jobs})
     text = [f"{asked.name} ({kind})"]
     if jobs:
-        text.append(f"  {audit.count(jobs)} take it: {', '.join(rules)}")
-        text.append(f"  {audit.count(rerun)} would run again")
-    text += [f"  {name}" for name in figures] or ["  no figure would change"]
+        text += _wrapped(f"{audit.count(jobs)} take it: ", rules, 2)
+        text.append(f"  {audit.count(rerun)} would run again, and these figures change:")
+    text += [f"    {name}" for name in _paired(figures)] or ["    none"]
     value = {"name": asked.name, "kind": kind, "figures": figures, "rules": rules,
              "jobs": sorted(job.name for job in rerun)}  # fmt: skip
     _say(asked, value, "\n".join(text) + "\n")

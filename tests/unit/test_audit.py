@@ -393,7 +393,8 @@ def test_exit_statuses(capsys):
     assert command.main(["verify"]) == 1
     shown = capsys.readouterr().out
     assert "TAMPERED   results/metrics/clusters" in shown
-    assert f"1 of 2 figures do not hold: 1: {ONE}" in shown
+    assert f"figures: {ONE}\n" in shown
+    assert "1 of 2 figures do not hold." in shown
     assert command.main(["verify", "fig99"]) == 2
     assert "Hint: figures here" in capsys.readouterr().err
     with pytest.raises(SystemExit) as ended:
@@ -401,11 +402,28 @@ def test_exit_statuses(capsys):
     assert ended.value.code == 2
 
 
+def test_every_figure_is_named_and_a_companion_with_its_figure():
+    names = ["fig01", "fig01_controlled", "fig02_controlled", "sheet"]
+    assert command._paired(names) == ["fig01(+controlled)", "fig02_controlled", "sheet"]
+    lines = command._wrapped("figures: ", [f"fig{n:02}_of_some_length" for n in range(40)], 11)
+    assert max(map(len, lines)) <= 100
+    assert " ".join(lines).count("_of_some_length") == 40
+
+
 def test_a_folder_without_records_is_refused(tmp_path, monkeypatch, capsys):
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
     assert command.main(["verify"]) == 2
     assert "the one that holds results/" in capsys.readouterr().err
+
+
+def test_records_of_an_older_version_are_refused(capsys):
+    record = Path(EXTRACT)
+    old = {key: value for key, value in json.loads(record.read_text()).items()
+           if key != records.SEAL} | {"schema": 1}  # fmt: skip
+    record.write_text(hashes.to_json(old))
+    assert command.main(["verify"]) == 2
+    assert f"1 records are of an older version, such as {EXTRACT}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["verify"], ["explain", ONE], ["impact", "pytest"]])
@@ -420,9 +438,9 @@ def test_the_chain_is_a_tree_down_to_texts_and_weights(capsys):
     assert lines[0].startswith(f"{results.FIGURE}.png")
     places = [
         next(i for i, line in enumerate(lines) if words in line)
-        for words in ("made by fig01_clusters", "made by clusters of tiny/trained/harbour",
+        for words in ("made by fig01_clusters", results.TABLE, "made by clusters",
                       "constants min_cluster_size 2", "made by extract", "model.safetensors",
-                      "made by prompt of harbour", "file texts/harbour.txt")
+                      "results/prompts/harbour.txt", "made by prompt", "texts/harbour.txt")
     ]  # fmt: skip
     assert places == sorted(places)
     assert "snakemake --forcerun fig01_clusters" in lines[-1]

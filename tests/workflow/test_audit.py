@@ -121,7 +121,7 @@ def test_what_is_changed_by_hand_is_told_apart(here):
     assert found[STORE].parts == ["residual layer 1"]
     assert set(found[STORE].figures) <= every
     assert "fig05_histogram_trained" in found[STORE].figures
-    assert "fig04_histogram_random" not in found[STORE].figures
+    assert "fig01_projections_random" not in found[STORE].figures
     assert found["results/figures/fig03_mass_near_one.svg"].kind == "edited"
     assert found["results/figures/fig03_mass_near_one.svg"].figures == ["fig03_mass_near_one"]
     code = found["scripts/tokensphere/spectrum.py"]
@@ -199,7 +199,7 @@ def test_explain_of_a_picture_from_elsewhere(workspace, tmp_path):
     for words in (
         "fig03_mass_near_one, input id",
         "model.safetensors",
-        "file texts/harbour.txt",
+        "texts/harbour.txt",
         "is, byte for byte, what fig03_mass_near_one made here",
         "snakemake --forcerun fig03_mass_near_one",
     ):
