@@ -360,6 +360,7 @@ def test_random_flips_are_all_found_and_no_innocent_figure_is_named():
         ("checkpoints/tiny/model.safetensors", "checkpoint", [ONE, TWO]),
         (results.TABLE, "result", [ONE]),
         (results.STORE, "result", [ONE, TWO]),
+        (f"{results.FIGURE}.csv", "result", []),  # nothing is made from it
         ("metrics.min_cluster_size", "configuration", [ONE]),
         ("models.tiny", "configuration", [ONE, TWO]),
         ("prompts.harbour", "configuration", [ONE, TWO]),
