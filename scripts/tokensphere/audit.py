@@ -144,7 +144,13 @@ def verify(
         jobs = found.upstream(found.made_by[path] for path in targets if path in found.made_by)
         read = {*targets, *(path for job in jobs for path in job.inputs)}
         damaged = [one for one in damaged if one.outputs & read]
-    audit = _Audit(found, jobs, workflow, full)
+        # Of a job's files those that are read, and of the figures' own jobs all of the figure.
+        shown = {chain.figure_of(path) for path in targets} - {""}
+        made = {path for job in jobs for path in job.outputs}
+        made = {path for path in made if path in read or chain.figure_of(path) in shown}
+    else:
+        made = {path for job in jobs for path in job.outputs}
+    audit = _Audit(found, jobs, made, workflow, full)
     audit.hash_all(start)
     findings = [
         *audit.of_records(damaged),
@@ -165,7 +171,6 @@ def verify(
             for one in findings
         ]
     else:
-        made = [path for job in jobs for path in job.outputs]
         lost = [path for one in damaged for path in one.outputs]
         named = {name for one in findings for name in one.figures}
         figures = sorted(
@@ -183,10 +188,13 @@ def verify(
 
 
 class _Audit:
-    """One comparison of jobs with what is on the disk."""
+    """One comparison of jobs, and of some of what they made, with what is on the disk."""
 
-    def __init__(self, found: Chain, jobs: Sequence[Job], workflow: Path, full: bool) -> None:
-        self.chain, self.jobs, self.workflow, self.full = found, jobs, workflow, full
+    def __init__(
+        self, found: Chain, jobs: Sequence[Job], made: set[str], workflow: Path, full: bool
+    ) -> None:
+        self.chain, self.jobs, self.made = found, jobs, made
+        self.workflow, self.full = workflow, full
         self.cache = hashes.Cache(CACHE)
         self.notes: list[str] = []
         self.files: dict[Path, str] = {}
@@ -197,7 +205,7 @@ class _Audit:
 
     def hash_all(self, start: Callable[[int], Progress]) -> None:
         """Hash every file that the records name and that is there."""
-        named = [Path(path) for job in self.jobs for path in job.outputs]
+        named = [Path(path) for path in sorted(self.made)]
         named += [self.place(path) for job in self.jobs for path in job.inputs]
         named += [self.workflow / path for job in self.jobs for path in job.code]
         named += [
@@ -253,6 +261,8 @@ class _Audit:
         gone = []
         for job in self.jobs:
             for path, sha in job.outputs.items():
+                if path not in self.made:
+                    continue
                 actual = self.files.get(Path(path))
                 archive = job.run.get("archives", {}).get(path)
                 if actual is None and path in job.run.get("temporary", ()):

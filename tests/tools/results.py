@@ -44,7 +44,7 @@ def write(
     deterministic["input_id"] = records.input_id(deterministic)
     stores = [path for path in outputs if path.endswith(".zip")]
     deterministic["outputs"] = {
-        Path(path).name.partition(".")[2]: records.fingerprint(path) for path in outputs
+        f"made_{number}": records.fingerprint(path) for number, path in enumerate(outputs)
     }
     archives = {
         path: {"sha256": hashes.of_file(path), "members": dict(hashes.members(path))}

@@ -291,6 +291,18 @@ def test_only_the_chain_of_a_wanted_figure_is_looked_at():
         verify("fig99")
 
 
+def test_what_a_wanted_figure_does_not_read_is_not_in_its_chain():
+    run = {"model": "tiny", "weights": "trained", "prompt": "harbour"}
+    labels = results.text("results/metrics/labels/tiny/trained/harbour.csv", "token,label\n0,1\n")
+    results.write(
+        "clusters", run, [results.STORE], [results.TABLE, labels], ["scripts/clusters.py"]
+    )
+    tamper(labels)
+    assert found(verify(ONE)) == []
+    assert found(verify(labels)) == [("tampered", labels, [], [])]
+    assert found(verify()) == [("tampered", labels, [], [])]
+
+
 def test_a_damaged_record_in_the_chain_of_a_wanted_figure_is_found():
     tamper(EXTRACT)
     assert [one.what for one in verify(ONE).findings] == [EXTRACT]
