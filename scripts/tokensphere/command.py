@@ -120,7 +120,8 @@ def _lines(report: audit.Report) -> list[str]:
         f"{report.records} records, {report.files} files, {size:.1f} MB, {report.seconds:.1f} s"
     )
     if not report.findings:
-        lines.append(f"All holds: {len(report.figures)} figures are what their records say.")
+        count = len(report.figures)
+        lines.append(f"All holds: {count} of {count} figures are what their records say.")
     elif not report.broken:
         lines.append("No figure depends on what was found.")
     else:

@@ -401,7 +401,7 @@ def test_an_unknown_name_is_refused_with_a_suggestion(root):
 
 def test_exit_statuses(capsys):
     assert command.main(["verify"]) == 0
-    assert "All holds: 2 figures" in capsys.readouterr().out
+    assert "All holds: 2 of 2 figures" in capsys.readouterr().out
     tamper(results.TABLE)
     assert command.main(["verify"]) == 1
     shown = capsys.readouterr().out
@@ -540,4 +540,4 @@ def test_the_page_names_findings_and_figures_and_escapes_them(root):
     assert "&lt;b&gt;" in text and "<b>" not in text
     assert "http" not in text.replace("http-equiv", "")
     fine = audit.page(page, verify(TWO))
-    assert "All 1 figures are what their records say." in fine
+    assert "1 of 1 figures are what their records say." in fine
