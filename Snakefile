@@ -40,4 +40,8 @@ rule all:
         [f"results/tables/{table}.csv" for table in WEIGHT_TABLES if CONFIG["tables"] == "all"],
         [f"results/figures/{figure.name}.png" for figure in FIGURES],
         ["results/contact_sheet.png"] if FIGURES else [],
-        [f"results/text/{run.path}.html" for run in catalogue.text_views(CONFIG)],
+        [
+            f"results/text/{run.path}.html"
+            for run in catalogue.text_views(CONFIG)
+            if not CONFIG["redact"]
+        ],

@@ -7,4 +7,5 @@ with job(snakemake) as run:
 
     from tokensphere.drawing import contact_sheet
 
-    contact_sheet.write(run.output.png, [Path(path) for path in run.input.figures])
+    figures = [Path(path) for path in run.input.figures]
+    contact_sheet.write(run.output.png, figures, stamp=run.stamp)

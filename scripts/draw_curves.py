@@ -61,4 +61,5 @@ with job(snakemake) as run:
         empty=curves.EMPTY,
         template=Path(run.input.template),
         facts=figure | {"options": options, "trained_as": trained_as, "states": states},
+        stamp=run.stamp,
     )

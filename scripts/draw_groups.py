@@ -33,4 +33,5 @@ with job(snakemake) as run:
         empty=groups.EMPTY,
         template=Path(run.input.template),
         facts=figure | {"matched": bool(counterpart)},
+        stamp=run.stamp,
     )

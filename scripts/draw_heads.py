@@ -32,4 +32,5 @@ with job(snakemake) as run:
         empty=heads.EMPTY,
         template=Path(run.input.template),
         facts=figure | {"names": names},
+        stamp=run.stamp,
     )

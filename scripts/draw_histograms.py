@@ -35,4 +35,5 @@ with job(snakemake) as run:
         empty=["density"],
         template=Path(run.input.template),
         facts=figure | {"scale": axis["scale"], "matched": bool(counterpart)},
+        stamp=run.stamp,
     )

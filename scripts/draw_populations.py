@@ -36,4 +36,5 @@ with job(snakemake) as run:
         empty=["beta", "value"],
         template=Path(run.input.template),
         facts=figure | {"matched": bool(counterpart)},
+        stamp=run.stamp,
     )

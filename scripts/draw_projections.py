@@ -53,4 +53,5 @@ with job(snakemake) as run:
         empty=projections.EMPTY,
         template=Path(run.input.template),
         facts=figure | {"names": names, "looks": style.LOOKS},
+        stamp=run.stamp,
     )

@@ -43,4 +43,5 @@ with job(snakemake) as run:
         empty=rivers.EMPTY,
         template=Path(run.input.template),
         facts=figure | {"names": names},
+        stamp=run.stamp,
     )

@@ -34,4 +34,5 @@ with job(snakemake) as run:
         empty=schemes.EMPTY,
         template=Path(run.input.template),
         facts=figure | {"trained_as": trained_as},
+        stamp=run.stamp,
     )

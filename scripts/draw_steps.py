@@ -41,4 +41,5 @@ with job(snakemake) as run:
         empty=steps.EMPTY,
         template=Path(run.input.template),
         facts=figure,
+        stamp=run.stamp,
     )

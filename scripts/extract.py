@@ -17,6 +17,9 @@ with job(snakemake) as run:
     run.facts["weights_are"] = facts["weights_are"]
     if "seed" in facts:
         run.seeds["weights"] = facts["seed"]
+    run.external["checkpoint"], run.places["checkpoint"] = weight_sets.origin(
+        run.params.where["source"], run.params.where["cache"], run.name
+    )
     with ExitStack() as stack:
         offload = None
         if "device_map" in run.params.settings:

@@ -5,4 +5,8 @@ from tokensphere.harness.job import job
 with job(snakemake) as run:
     from tokensphere import prompts
 
-    prompts.write(run.output.text, prompts.load(run.params.entry, where=run.name))
+    entry = run.params.entry
+    prompts.write(run.output.text, prompts.load(entry, where=run.name))
+    if "module" in entry:
+        run.external["module"] = {f"{entry['module']}:{entry['lines']}": entry["sha256"]}
+        run.places["module"] = {"file": str(prompts.find_module(entry["module"], run.name))}

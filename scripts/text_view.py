@@ -5,6 +5,15 @@ from tokensphere.harness.job import job
 with job(snakemake) as run:
     from pathlib import Path
 
+    from tokensphere.harness.errors import UserError
+
+    if run.params.where["redact"]:
+        raise UserError(
+            run.name,
+            "a text view shows the prompt, and the configuration says `redact: true`",
+            "set `redact: false` to make text views",
+        )
+
     from tokensphere import store, tables, text_view
 
     with store.Activations(run.input.store) as activations:

@@ -14,6 +14,9 @@ with job(snakemake) as run:
     run.facts["weights_are"] = facts["weights_are"]
     if "seed" in facts:
         run.seeds["weights"] = facts["seed"]
+    run.external["checkpoint"], run.places["checkpoint"] = weight_sets.origin(
+        run.params.where["source"], run.params.where["cache"], run.name
+    )
     trained = None if run.wildcards.weights == "trained" else {}
     if run.input.trained:
         frame = tables.read(run.input.trained)

@@ -332,6 +332,23 @@ def cut(model: str, config: Mapping[str, Any]) -> int:
     return int(entry.get("cut", entry.get("iterations", 0)))
 
 
+def settings(model: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a forward pass takes from the configuration: it is part of what a store is."""
+    entry = config["models"][model]
+    found = {
+        "device": config["device"],
+        "threads": config["extraction_threads"],
+        "max_tokens": config["max_tokens"],
+        "iterations": entry.get("iterations", 0),
+        "dtype": entry["dtype"],
+    }
+    if "device_map" in entry:
+        found["device_map"] = entry["device_map"]
+    if "max_memory" in entry:  # names of JSON, for records
+        found["max_memory"] = {str(place): size for place, size in entry["max_memory"].items()}
+    return found
+
+
 def label(model: str, config: Mapping[str, Any]) -> str:
     """Return how figures and tables of its runs call a model: with its type, if it is not float32.
 

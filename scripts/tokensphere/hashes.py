@@ -17,6 +17,15 @@ def of_file(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def members(path: str | Path) -> list[tuple[str, str]]:
+    """List the members of a zip archive by name, each with the sha256 of its bytes."""
+    with zipfile.ZipFile(path) as archive:
+        return [
+            (name, hashlib.sha256(archive.read(name)).hexdigest())
+            for name in sorted(archive.namelist())
+        ]
+
+
 def of_members(path: str | Path) -> str:
     """Return the sha256 of what a zip archive holds: its members' names and bytes.
 
@@ -24,10 +33,8 @@ def of_members(path: str | Path) -> str:
     were written with.
     """
     digest = hashlib.sha256()
-    with zipfile.ZipFile(path) as archive:
-        for name in sorted(archive.namelist()):
-            member = hashlib.sha256(archive.read(name)).hexdigest()
-            digest.update(f"{member}  {name}\n".encode())
+    for name, member in members(path):
+        digest.update(f"{member}  {name}\n".encode())
     return digest.hexdigest()
 
 

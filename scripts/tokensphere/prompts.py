@@ -98,6 +98,27 @@ def read_module(module: str, lines: str, sha: str, where: str) -> str:
     UserError
         If the package is not installed, has no such module, or holds another text there.
     """
+    source = find_module(module, where)
+    first, last = (int(number) for number in lines.split("-"))
+    text = "\n".join(source.read_text(encoding="utf-8").splitlines()[first - 1 : last])
+    if sha256(text) != sha:
+        raise UserError(
+            where,
+            f"lines {lines} of {module} are another text than the one with sha256 {sha[:12]}…",
+            "install the version that requirements.lock names, or state the lines and sha256 anew "
+            f"(here it is {sha256(text)})",
+        )
+    return text
+
+
+def find_module(module: str, where: str) -> Path:
+    """Find the source of an installed Python module, without importing it.
+
+    Raises
+    ------
+    UserError
+        If the package is not installed or has no such module.
+    """
     package, *inside = module.split(".")
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
@@ -110,16 +131,7 @@ def read_module(module: str, lines: str, sha: str, where: str) -> str:
         source = source.parent.joinpath(*inside).with_suffix(".py")
     if not source.is_file():
         raise UserError(where, f"{package!r} has no module {module!r}", "correct the module's name")
-    first, last = (int(number) for number in lines.split("-"))
-    text = "\n".join(source.read_text(encoding="utf-8").splitlines()[first - 1 : last])
-    if sha256(text) != sha:
-        raise UserError(
-            where,
-            f"lines {lines} of {module} are another text than the one with sha256 {sha[:12]}…",
-            "install the version that requirements.lock names, or state the lines and sha256 anew "
-            f"(here it is {sha256(text)})",
-        )
-    return text
+    return source
 
 
 def load(entry: Mapping[str, Any], where: str) -> str:

@@ -433,6 +433,17 @@ def file_hashes(folder: Path, cache: hashes.Cache) -> dict[str, str]:
     return {path.name: cache.of_file(path) for path in sorted(files)}
 
 
+def origin(checkpoint: Checkpoint, cache: hashes.Cache) -> tuple[dict[str, str], Path]:
+    """Hash the files that a checkpoint consists of; of an architecture its tokenizer's."""
+    if checkpoint.folder is not None:
+        file = checkpoint.folder.suffix == GGUF
+        folder = checkpoint.folder.parent if file else checkpoint.folder
+        return file_hashes(checkpoint.folder, cache), folder
+    folder = Path(checkpoint.source.get("tokenizer", ""))
+    files = tokenizer_files(folder) if "tokenizer" in checkpoint.source else []
+    return {path.name: cache.of_file(path) for path in files}, folder
+
+
 def identify(folder: Path, cache: hashes.Cache) -> str:
     """Return the identity of a checkpoint: `sha256:` over the names and hashes of its files.
 

@@ -12,6 +12,30 @@ from tokensphere.harness.errors import UserError
 TRAINED = "trained"
 
 
+def origin(
+    source: Mapping[str, Any], cache: str | Path, where: str
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Say which files a model comes from, for the record of a job that runs it.
+
+    Parameters
+    ----------
+    source, cache, where
+        As `find` takes them.
+
+    Returns
+    -------
+    files : dict
+        File name -> sha256 of weights, configuration and tokenizer as they are on this disk;
+        empty where an architecture has none.
+    place : dict
+        `source`, and the `folder` in which they lie.
+    """
+    known = hashes.Cache(Path(cache) / "hashes.json")
+    checkpoint = sources.look_up(source, where, known)
+    files, folder = sources.origin(checkpoint, known)
+    return files, {"source": dict(source), "folder": str(folder)}
+
+
 def find(
     source: Mapping[str, Any],
     revision: str,

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
+from jsonschema import Draft202012Validator
 
-from tokensphere import store
+from tokensphere import hashes, store
 from tokensphere.harness import lifeline, records
 from tokensphere.harness.errors import UserError
 from tokensphere.harness.job import HOST, job
@@ -243,6 +245,7 @@ def run_once(**params) -> dict:
 
 def test_the_record_names_what_was_read_run_and_made():
     deterministic = run_once(versions={"numpy": np.__version__})["deterministic"]
+    identity = deterministic.pop("input_id")
     assert deterministic == {
         "rule": "measure",
         "wildcards": {"model": "gpt2", "prompt": "wiki.v1"},
@@ -259,6 +262,8 @@ def test_the_record_names_what_was_read_run_and_made():
         "seeds": {"weights": 7},
         "outputs": {"table": records.fingerprint(TABLE), "image": records.fingerprint(IMAGE)},
     }
+    del deterministic["outputs"]
+    assert identity == hashes.of_value(deterministic)
 
 
 def test_a_file_is_recorded_by_its_bytes_and_a_store_by_its_members():
@@ -285,7 +290,7 @@ def test_the_record_says_how_the_run_went():
     assert (run["host"], run["device"], run["threads"]) == (HOST, "cpu", 1)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", run["started"])
     assert run["peak_memory_mb"] > 1
-    assert 0 < run["cpu_seconds"]
+    assert run["cpu_seconds"] > 0
 
 
 def test_the_record_names_the_commit_and_what_differs_from_it(tmp_path, monkeypatch):
@@ -345,10 +350,116 @@ def test_the_bytes_of_a_stores_archive_stand_in_the_run_part():
         run.output.store.write_bytes(Path("states.zarr.zip").read_bytes())
     record = json.loads(Path("results/records/make.json").read_text())
     archive = records.fingerprint("results/made.zarr.zip", name="bytes")["sha256"]
-    assert record["run"]["archives_sha256"] == {"results/made.zarr.zip": archive}
+    members = record["run"]["archives"]["results/made.zarr.zip"].pop("members")
+    assert record["run"]["archives"] == {"results/made.zarr.zip": {"sha256": archive}}
+    assert members == dict(hashes.members("results/made.zarr.zip"))
+    assert {"zarr.json", "residual/c/1/0/0"} <= members.keys()
     assert record["deterministic"]["outputs"] == {
         "store": records.fingerprint("results/made.zarr.zip")
     }
+
+
+def test_every_record_fits_the_schema():
+    rules = yaml.safe_load((SCRIPTS.parent / "workflow/schemas/record.schema.yaml").read_text())
+    Draft202012Validator.check_schema(rules)
+    record = run_once(versions={"numpy": np.__version__})
+    assert list(Draft202012Validator(rules).iter_errors(record)) == []
+    record["run"]["mood"] = "good"
+    assert [e.validator for e in Draft202012Validator(rules).iter_errors(record)] == [
+        "additionalProperties"
+    ]
+
+
+def test_a_record_is_sealed_and_no_byte_of_it_can_change():
+    run_once()
+    data = RECORD.read_bytes()
+    records.unseal(data.decode())
+    for at in range(len(data)):
+        for bit in (1, 2, 0x20, 0x2D):  # of a space 0x2d makes a carriage return, which JSON skips
+            changed = data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :]
+            with pytest.raises(ValueError):
+                records.unseal(changed.decode())
+
+
+def test_the_input_id_is_known_before_the_body_writes_and_stands_in_the_record():
+    with job(measure()) as run:
+        told = run.input_id
+        write_both(run)
+    record = json.loads(RECORD.read_text())["deterministic"]
+    assert record["input_id"] == told
+    with job(measure(constants={"near_one": 0.8})) as run:
+        assert run.input_id != told
+        write_both(run)
+
+
+def test_a_seed_after_the_input_id_was_told_is_refused(capsys):
+    def body(run):
+        assert run.input_id
+        run.seeds["late"] = 1
+        write_both(run)
+
+    failing(measure(), body)
+    assert "learnt of a seed after it told its input id" in capsys.readouterr().err
+
+
+def test_the_stamp_names_what_a_figure_shows():
+    runs = [
+        {"model": "gpt2", "weights": weights, "prompt": prompt}
+        for weights in ("trained", "norm_matched.0")
+        for prompt in ("wiki.v1", "code")
+    ]
+    with job(measure(figure={"runs": runs})) as run:
+        write_both(run)
+        Path("picture.svg").write_text(f"<svg>{run.stamp}</svg>")
+        assert records.read_stamp("picture.svg") == {
+            "input_id": run.input_id,
+            "figure": "measure",
+            "models": ["gpt2/trained", "gpt2/norm_matched.0"],
+            "prompts": ["wiki.v1", "code"],
+        }
+    assert records.read_stamp("prompt.txt") == {}
+
+
+def test_what_no_job_made_is_named_by_hash_and_its_place_kept_apart():
+    with job(measure()) as run:
+        run.external["checkpoint"] = {"model.safetensors": "0" * 64}
+        run.places["checkpoint"] = {"source": {"local": "/data/gpt2"}, "folder": "/data/gpt2"}
+        run.external["module"] = {}
+        write_both(run)
+    record = json.loads(RECORD.read_text())
+    assert record["deterministic"]["external"] == {"checkpoint": {"model.safetensors": "0" * 64}}
+    assert record["run"]["places"]["checkpoint"]["folder"] == "/data/gpt2"
+    assert "/data" not in json.dumps(record["deterministic"])
+
+
+def test_what_is_temporary_stands_in_the_run_part():
+    assert "temporary" not in run_once(temporary=False)["run"]
+    record = run_once(temporary=True)
+    assert record["run"]["temporary"] == sorted([str(TABLE), str(IMAGE)])
+    assert "temporary" not in record["deterministic"]["params"]
+
+
+def test_a_redacted_record_names_no_host_and_no_folder_outside(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKENSPHERE_REDACT", "yes")
+    monkeypatch.setenv("TOKENSPHERE_CONFIG", "/home/alice/config.yaml")
+    home = tmp_path / "home/alice"
+    home.mkdir(parents=True)
+    (home / "secret.txt").write_text("a text\n")
+    snakemake = snakemake_object(
+        "prompt",
+        inputs={"text": str(home / "secret.txt"), "code": []},
+        outputs={"text": "results/text.txt"},
+        params={"entry": {"file": str(home / "secret.txt")}},
+    )
+    with job(snakemake) as run:
+        run.output.text.write_text("a text\n")
+        run.external["checkpoint"] = {"model.safetensors": "0" * 64}
+        run.places["checkpoint"] = {"source": {"local": str(home)}, "folder": str(home)}
+    text = Path("results/records/prompt.json").read_text()
+    assert not [word for word in (HOST, "alice", str(tmp_path)) if word in text]
+    record = json.loads(text)
+    assert record["deterministic"]["inputs"]["text"][0]["path"] == "[redacted]"
+    assert record["run"]["configuration"] == ["[redacted]"]
 
 
 # --- the log

@@ -155,7 +155,7 @@ FLOORS = [
     "store tables arrays prompts sources checks models baselines weight_cache weight_sets "
     "weight_tables dequantised shapes downloads config sweeps hashes catalogue text_view resources",
     "extraction particles",
-    "drawing claims audit",
+    "drawing claims audit chain plan impact command",
 ]
 FLOOR = {name: floor for floor, line in enumerate(FLOORS) for name in line.split()}
 # Floor 0 is mathematics: it knows no files, no models, no tables.

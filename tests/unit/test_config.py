@@ -180,6 +180,7 @@ def test_defaults_are_filled_in_all_the_way_down(mine, schema):
         "keep_attention": True,
         "tables": "drawn",
         "cache": "results/cache",
+        "redact": False,
         "local_models": "",
         "models": {
             "bert": {"source": {"local": "bert"}, "weights": ["trained"], "dtype": "float32"}
@@ -239,7 +240,8 @@ BERT = ("models", "bert")
             ("zebra",),
             "my.yaml",
             "known here: cache, cache_limit_gb, device, extraction_threads, figures, "
-            "keep_attention, local_models, max_tokens, metrics, models, prompts, roles, tables",
+            "keep_attention, local_models, max_tokens, metrics, models, prompts, redact, roles, "
+            "tables",
         ),
         ((*BERT, "weight"), "my.yaml: models.bert", "did you mean 'weights'?"),
         (("prompts", "fox", "contol"), "my.yaml: prompts.fox", "did you mean 'control'?"),

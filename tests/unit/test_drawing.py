@@ -13,6 +13,7 @@ from matplotlib.colors import to_hex
 
 from tokensphere import catalogue, statistics, tables
 from tokensphere.drawing import captions, curves, histograms, readings, style
+from tokensphere.harness import records
 from tools.captions import as_read
 
 ROOT = Path(__file__).parents[2]
@@ -1313,8 +1314,22 @@ def test_every_panel_has_the_same_axes_and_says_its_layer():
 def save(figure, folder):
     folder.mkdir()
     paths = [folder / f"figure.{kind}" for kind in ("png", "svg", "pdf")]
-    style.save(figure, *paths)
+    style.save(figure, *paths, stamp=STAMP)
     return [path.read_bytes() for path in paths]
+
+
+STAMP = records.stamp("0f" * 32, "fig01", ["tiny/trained", "gpt2@step1/orthogonal.0"], ["a.b", "c"])
+
+
+def test_every_format_carries_its_stamp(tmp_path):
+    save(style.new(1, 1), tmp_path / "drawn")
+    for kind in ("png", "svg", "pdf"):
+        assert records.read_stamp(tmp_path / f"drawn/figure.{kind}") == {
+            "input_id": "0f" * 32,
+            "figure": "fig01",
+            "models": ["tiny/trained", "gpt2@step1/orthogonal.0"],
+            "prompts": ["a.b", "c"],
+        }
 
 
 def one_of_each():
@@ -1372,6 +1387,7 @@ def test_a_figure_and_its_companion_hold_exactly_what_they_show(tmp_path):
         empty=curves.EMPTY,
         template=template,
         facts={"title": "mass"},
+        stamp="a stamp",
     )
     assert drawn == [
         (["published"], ["published"]),

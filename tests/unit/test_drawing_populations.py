@@ -342,7 +342,7 @@ def test_no_text_overlaps_another_and_none_is_cut_off():
 def save(figure, folder):
     folder.mkdir()
     paths = [folder / f"figure.{kind}" for kind in ("png", "svg", "pdf")]
-    style.save(figure, *paths)
+    style.save(figure, *paths, stamp="a stamp")
     return [path.read_bytes() for path in paths]
 
 

@@ -321,6 +321,33 @@ def test_every_file_is_named_by_its_hash(folder, tmp_path):
 # --- refused
 
 
+def test_the_files_of_a_checkpoint_are_named_with_their_folder(folder, tmp_path):
+    cache = hashes.Cache(tmp_path / "hashes.json")
+    checkpoint = sources.look_up({"local": str(folder)}, "here", cache)
+    files, place = sources.origin(checkpoint, cache)
+    assert place == folder
+    assert files == {name: hashes.of_file(folder / name) for name in files}
+    assert {"config.json", "model-1.safetensors", "vocab.txt"} <= files.keys()
+
+
+def test_the_files_of_an_architecture_are_those_of_its_tokenizer(folder, tmp_path):
+    cache = hashes.Cache(tmp_path / "hashes.json")
+    shape = {"architecture": "gpt2", "config": {}}
+    assert sources.origin(sources.look_up(shape, "here", cache), cache)[0] == {}
+    with_tokenizer = sources.look_up(shape | {"tokenizer": str(folder)}, "here", cache)
+    files, place = sources.origin(with_tokenizer, cache)
+    assert place == folder
+    assert files == {path.name: hashes.of_file(path) for path in sources.tokenizer_files(folder)}
+
+
+def test_a_gguf_file_is_named_with_its_folder(gguf, tmp_path):
+    cache = hashes.Cache(tmp_path / "hashes.json")
+    source = {"package": "weights_of_mine", "gguf": "small.Q4_1.gguf"}
+    files, place = sources.origin(sources.look_up(source, "here", cache), cache)
+    assert files == {"small.Q4_1.gguf": hashes.of_file(gguf / "small.Q4_1.gguf")}
+    assert place == gguf
+
+
 def test_a_missing_folder_is_refused(tmp_path):
     what, hint = refusal({"local": str(tmp_path / "absent")})
     assert what == f"the folder '{tmp_path / 'absent'}' does not exist"

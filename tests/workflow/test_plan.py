@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from tokensphere import audit, chain
 from tools import checkpoints
 
 REPOSITORY = Path(__file__).parents[2]
@@ -101,7 +102,7 @@ def test_edited_clusters_make_no_attention_and_no_fiedler_value_anew(workspace):
     }
 
 
-def test_attention_that_is_not_kept_is_gone_and_not_missed(fresh, tmp_path):
+def test_attention_that_is_not_kept_is_gone_and_not_missed(fresh, tmp_path, monkeypatch):
     other = fresh.copy(tmp_path / "lean")
     other.config |= {"keep_attention": False}
     tables = [
@@ -111,6 +112,10 @@ def test_attention_that_is_not_kept_is_gone_and_not_missed(fresh, tmp_path):
     other.make(*tables)
     assert not list((other.folder / "results/attention").rglob("*.zip"))
     assert other.plan(*tables) == set()
+    monkeypatch.chdir(other.folder)
+    report = audit.verify(chain.read(), Path())
+    assert report.findings == []
+    assert [note for note in report.notes if note.startswith("gone by design")]
     # Another measure runs the model again, and measures anew what depends on it.
     leaders = "results/metrics/attention_leaders/tiny/trained/harbour.csv"
     assert {one.split()[0] for one in other.plan(*tables, leaders)} == {"Store", "Measure", "Find"}

@@ -1,6 +1,7 @@
 """What a finished run leaves behind, and that it is the same wherever it is made."""
 
 import json
+import subprocess
 
 import pandas as pd
 import pytest
@@ -108,7 +109,15 @@ def test_another_folder_and_another_number_of_cores_give_the_same_results(
     fresh, finished, tmp_path
 ):
     other = fresh.copy(tmp_path / "elsewhere")
+    # Another commit, too: files that no job reads change nothing.
+    (other.folder / "NOTES.md").write_text("of mine\n")
+    git = ["git", "-C", str(other.folder), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", "NOTES.md"], check=True)
+    subprocess.run([*git, "commit", "-qm", "Note"], check=True)
     other.make("--cores", "8", "--resources", "gpu=1")
+    record = "results/records/fig03_mass_near_one.json"
+    assert "commit" in json.loads((other.folder / record).read_text())["run"]["git"]
     assert other.results() == finished.results()
 
 

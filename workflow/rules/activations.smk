@@ -86,14 +86,7 @@ rule extract:
     params:
         what="residual",
         source=lambda wildcards: CHECKPOINTS[wildcards.model].identity,
-        settings=lambda wildcards: {
-            "device": CONFIG["device"],
-            "threads": CONFIG["extraction_threads"],
-            "max_tokens": CONFIG["max_tokens"],
-            "iterations": CONFIG["models"][wildcards.model].get("iterations", 0),
-            "dtype": CONFIG["models"][wildcards.model]["dtype"],
-            **placement(wildcards.model),
-        },
+        settings=lambda wildcards: catalogue.settings(wildcards.model, CONFIG),
         versions=versions("extract.py"),
         # Depending on `input` keeps it out of rerun triggers: a moved folder is the same source.
         where=lambda wildcards, input: {
@@ -124,5 +117,7 @@ use rule extract as attention with:
         runtime=minutes(resources.attention),
     params:
         what="attention",
+        # Depending on `input` keeps it out of rerun triggers, too; records say what is gone and why.
+        temporary=lambda wildcards, input: not CONFIG["keep_attention"],
     message:
         "Store the attention of {wildcards.model} ({wildcards.weights}) on {wildcards.prompt}"

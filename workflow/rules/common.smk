@@ -78,18 +78,10 @@ def minutes(need):
     return lambda wildcards, attempt: attempt * _need(need, wildcards).minutes
 
 
-def placement(model):
-    """Return how a model is spread over devices, if it is: part of what a store is, as the device."""
-    entry = CONFIG["models"][model]
-    found = {key: entry[key] for key in ("device_map", "max_memory") if key in entry}
-    if "max_memory" in found:  # names of JSON, for records
-        found["max_memory"] = {str(place): size for place, size in found["max_memory"].items()}
-    return found
-
-
 def gpus(wildcards):
     """Count the GPUs that a forward pass asks for: one, or those that max_memory names."""
-    named = [one for one in placement(wildcards.model).get("max_memory", {}) if one != "cpu"]
+    room = CONFIG["models"][wildcards.model].get("max_memory", {})
+    named = [one for one in room if one != "cpu"]
     return 0 if CONFIG["device"] == "cpu" else max(1, len(named))
 
 
@@ -146,6 +138,14 @@ try:
     CHECKPOINTS = checkpoints(CONFIG, WHERE)
 except UserError as error:
     sys.exit(str(error))
+
+# What records say of the configuration (tokensphere.harness.job). It is not named where --config
+# added to it: no file then says what was asked for.
+NAMED = [] if workflow.config_settings.config else map(here, workflow.configfiles)
+os.environ.update(
+    TOKENSPHERE_CONFIG=os.pathsep.join(NAMED),
+    TOKENSPHERE_REDACT="yes" if CONFIG["redact"] else "",
+)
 
 FOUND = {model: checkpoint.source for model, checkpoint in CHECKPOINTS.items()}
 RUNS = catalogue.runs(CONFIG)

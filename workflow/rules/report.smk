@@ -5,6 +5,7 @@
 #        results/metrics/cluster_{labels,tracks,events}/{model}/{weights}/{prompt}.csv
 # Makes: results/contact_sheet.png, all figures in small
 #        results/text/{model}/{weights}/{prompt}.html, the prompt coloured by its clusters
+#        results/audit.html, whether all results are what their records say; only when asked for
 
 
 rule contact_sheet:
@@ -61,11 +62,43 @@ rule text_view:
     params:
         label=lambda wildcards: catalogue.label(wildcards.model, CONFIG),
         weights_are=lambda wildcards: catalogue.weights_are(catalogue.Run(*wildcards), FOUND),
+        # Depending on `input` keeps it out of rerun triggers: it changes no view, it refuses one.
+        where=lambda wildcards, input: {"redact": CONFIG["redact"]},
         versions=versions("text_view.py"),
     message:
         "Show the text of {wildcards.prompt} in {wildcards.model} ({wildcards.weights})"
     script:
         "../../scripts/text_view.py"
+
+
+localrules:
+    audit,
+
+
+# It reads whatever is there, out of date or not: inputs would be made anew before it looks. Its page
+# is no output, since Snakemake deletes the outputs of a job that fails, and this one fails when
+# there is something to read.
+rule audit:
+    input:
+        template=here(HOME / "workflow/report/audit.html"),
+        code=code("audit.py"),
+    log:
+        "results/logs/audit.log",
+    conda:
+        "../../envs/audit.yaml"
+    resources:
+        mem_mb=mb(resources.SMALL),
+        runtime=minutes(resources.SMALL),
+    params:
+        versions=versions("audit.py"),
+        where=lambda wildcards, input: {
+            "workflow": here(HOME),
+            "page": "results/audit.html",
+        },
+    message:
+        "Audit all results: results/audit.html"
+    script:
+        "../../scripts/audit.py"
 
 
 rule clean_cache:

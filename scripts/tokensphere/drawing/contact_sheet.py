@@ -13,7 +13,7 @@ COLUMNS = 4
 CELL = 3.5  # inches: a figure of one column is shown at about its print size
 
 
-def write(path: Path, figures: Sequence[Path]) -> None:
+def write(path: Path, figures: Sequence[Path], *, stamp: str) -> None:
     """Write pictures under their names, row by row.
 
     Parameters
@@ -22,6 +22,8 @@ def write(path: Path, figures: Sequence[Path]) -> None:
         The PNG to write.
     figures : sequence of Path
         PNG files, in order.
+    stamp : str
+        What the sheet says of itself.
     """
     rows = -(-len(figures) // COLUMNS)
     sheet = style.new(CELL * COLUMNS, CELL * rows)
@@ -32,5 +34,5 @@ def write(path: Path, figures: Sequence[Path]) -> None:
         axes.imshow(plt.imread(figure), interpolation="antialiased")
         axes.set_anchor("N")
         axes.set_title(figure.stem)
-    sheet.savefig(path, format="png")
+    sheet.savefig(path, format="png", metadata={"Description": stamp})
     plt.close(sheet)

@@ -39,6 +39,7 @@ def write(
     empty: Sequence[str],
     template: Path,
     facts: Mapping[str, Any],
+    stamp: str,
 ) -> None:
     """Write picture, csv and caption of a figure and of its companion.
 
@@ -56,6 +57,8 @@ def write(
     facts : mapping
         What the caption may say beside the numbers. Where a run has `stand_in`, which its weights
         are in place of published ones, picture, csv and caption say so.
+    stamp : str
+        What each picture says of itself (`style.save`).
     """
     stand_ins = {
         one["model"]: one["stand_in"] for one in facts.get("runs", []) if "stand_in" in one
@@ -77,7 +80,7 @@ def write(
         if stand_ins:
             style.watermark(figure, "stand-in weights\nno result")
             caption = _warning(stand_ins) + caption
-        style.save(figure, place["png"], place["svg"], place["pdf"])
+        style.save(figure, place["png"], place["svg"], place["pdf"], stamp=stamp)
         place["caption"].write_text(caption, encoding="utf-8")
 
 

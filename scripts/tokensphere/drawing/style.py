@@ -73,17 +73,24 @@ def new(width: float, height: float) -> Figure:
     return plt.figure(figsize=(width, height), layout="constrained")
 
 
-def save(figure: Figure, png: Path, svg: Path, pdf: Path) -> None:
+def save(figure: Figure, png: Path, svg: Path, pdf: Path, *, stamp: str) -> None:
     """Save a figure in three formats, each free of dates, so that equal pictures are equal files.
+
+    Parameters
+    ----------
+    figure : Figure
+    png, svg, pdf : Path
+    stamp : str
+        What each file says of itself: what made it.
 
     Raises
     ------
     RuntimeError
         If a file does not end as its format does.
     """
-    figure.savefig(png, format="png")
-    figure.savefig(svg, format="svg", metadata={"Date": None})
-    figure.savefig(pdf, format="pdf", metadata={"CreationDate": None})
+    figure.savefig(png, format="png", metadata={"Description": stamp})
+    figure.savefig(svg, format="svg", metadata={"Date": None, "Description": stamp})
+    figure.savefig(pdf, format="pdf", metadata={"CreationDate": None, "Subject": stamp})
     plt.close(figure)
     for path, end in ((png, b"IEND\xaeB`\x82"), (svg, b"</svg>"), (pdf, b"%%EOF")):
         if not path.read_bytes().rstrip(b"\n").endswith(end):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tokensphere.harness import lifeline  # isort: skip  (first: it arms the parent-death signal)
 
+import contextlib
 import os
 import secrets
 import socket
@@ -71,6 +72,10 @@ class Job:
         For each named output the part to write (a `Path`).
     seeds : dict
         Seeds of random draws, for the deterministic part of the record.
+    external : dict
+        Files that no job made and that are no inputs (a checkpoint's): name -> file -> sha256.
+    places : dict
+        Where these lay, by name, for the run part of the record.
     facts : dict
         What is true of this run only (the device), for the run part of the record.
     """
@@ -83,6 +88,9 @@ class Job:
         self.params = snakemake.params
         self.wildcards = snakemake.wildcards
         self.seeds: dict[str, int] = {}
+        self.external: dict[str, dict[str, str]] = {}
+        self.places: dict[str, Any] = {}
+        self._told = ""
         self.facts: dict[str, Any] = {}
         self._outputs = {name: Path(path) for name, path in snakemake.output.items()}
         self._parts = {name: part_of(path) for name, path in self._outputs.items()}
@@ -94,6 +102,23 @@ class Job:
     def name(self) -> str:
         """The rule and its wildcards, as logs and errors call this job."""
         return "/".join([self._snakemake.rule, *self.wildcards])
+
+    @property
+    def input_id(self) -> str:
+        """The sha256 of all that decides what this job makes; nothing may be added after it."""
+        self._told = records.input_id(self._decisive())
+        return self._told
+
+    @property
+    def stamp(self) -> str:
+        """What a figure's file says of itself: its input id, and in short what it shows."""
+        runs = self.params.get("figure", {}).get("runs", [])
+        return records.stamp(
+            self.input_id,
+            self._snakemake.rule,
+            models=(f"{one['model']}/{one['weights']}" for one in runs),
+            prompts=(one["prompt"] for one in runs),
+        )
 
     def steps(self, unit: str, total: int) -> log.Progress:
         """Start counting steps: `step()` after each moves the bar and writes a log line."""
@@ -167,7 +192,7 @@ class Job:
                 os.fsync(file.fileno())
         self._place.parent.mkdir(parents=True, exist_ok=True)
         remove_dead_parts(self._place.parent)
-        self._record_part.write_text(hashes.to_json(self._record()), encoding="utf-8")
+        self._record_part.write_text(records.sealed(self._record()), encoding="utf-8")
         if not lifeline.is_attached():
             raise RuntimeError("the Snakemake process that started this job is gone")
         # The record goes first: an output without a record would be one that nobody can audit.
@@ -180,22 +205,48 @@ class Job:
         for part in (*self._parts.values(), self._record_part):
             part.unlink(missing_ok=True)
 
+    def _named(self, path: str) -> str:
+        """Name a file of the workflow from the workflow's own folder, wherever it is run from."""
+        with contextlib.suppress(ValueError):
+            inside = Path(path).resolve().relative_to(self._root.resolve())
+            if inside.parts[0] in ("workflow", "scripts"):
+                return inside.as_posix()
+        return path
+
+    def _decisive(self) -> dict[str, Any]:
+        """Collect all that decides the outputs; what is empty is left out."""
+        inputs = {
+            name: [one | {"path": self._named(one["path"])} for one in files]
+            for name, files in self._inputs.items()
+        }
+        # These say where things lie, or how long; they decide nothing.
+        params = {
+            name: value for name, value in self.params.items() if name not in ("where", "temporary")
+        }
+        decisive = {
+            "rule": self._snakemake.rule,
+            "wildcards": dict(self.wildcards.items()),
+            "inputs": inputs,
+            "code": self._code,
+            "external": {name: files for name, files in self.external.items() if files},
+            "params": params,
+            "seeds": self.seeds,
+        }
+        if records.is_redacting():
+            decisive = records.redacted(decisive)
+        return {key: value for key, value in decisive.items() if value != {}}
+
     def _record(self) -> dict[str, Any]:
         outputs = {
             name: records.fingerprint(self._parts[name], name=str(path))
             for name, path in self._outputs.items()
         }
-        # `where` says where things lie on this machine; it decides nothing.
-        params = {name: value for name, value in self.params.items() if name != "where"}
-        deterministic = {
-            "rule": self._snakemake.rule,
-            "wildcards": dict(self.wildcards.items()),
-            "inputs": self._inputs,
-            "code": self._code,
-            "params": params,
-            "seeds": self.seeds,
-            "outputs": outputs,
-        }
+        decisive = self._decisive()
+        identity = records.input_id(decisive)
+        if self._told not in ("", identity):
+            raise RuntimeError(f"{self.name} learnt of a seed after it told its input id")
+        deterministic = {**decisive, "input_id": identity, "outputs": outputs}
+        configuration = os.environ.get("TOKENSPHERE_CONFIG", "")
         run = {
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started)),
             "seconds": round(time.time() - self._started, 3),
@@ -204,22 +255,29 @@ class Job:
             "threads": self._snakemake.threads,
             "installed": self._installed,
             "git": records.git_state(self._root),
+            "configuration": [name for name in configuration.split(os.pathsep) if name],
+            "places": {name: self.places[name] for name in self.external if name in self.places},
+            # The bytes of an archive, and of each member: so that a change can be found in it.
+            "archives": {
+                str(path): {
+                    "sha256": hashes.of_file(self._parts[name]),
+                    "members": dict(hashes.members(self._parts[name])),
+                }
+                for name, path in self._outputs.items()
+                if "members" in outputs[name]
+            },
+            "temporary": sorted(map(str, self._outputs.values()))
+            if self.params.get("temporary")
+            else [],
             **records.host(),
             **self.facts,
         }
-        archives = {
-            str(path): hashes.of_file(self._parts[name])
-            for name, path in self._outputs.items()
-            if "members" in outputs[name]
-        }
+        if records.is_redacting():
+            run = records.redacted({key: value for key, value in run.items() if key != "host"})
         return {
             "schema": records.SCHEMA,
             "deterministic": {key: value for key, value in deterministic.items() if value != {}},
-            "run": {
-                key: value
-                for key, value in (run | {"archives_sha256": archives}).items()
-                if value != {}
-            },
+            "run": {key: value for key, value in run.items() if value not in ({}, [])},
         }
 
 
