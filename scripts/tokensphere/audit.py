@@ -385,7 +385,8 @@ class _Audit:
             for name, version in job.params.get("versions", {}).items():
                 ran.setdefault((name, version), []).append(job)
         here = records.installed({name: "" for name, _ in ran})
-        lock = self.workflow / "requirements.lock"
+        # By its full name: what a lock file pins is remembered by path.
+        lock = (self.workflow / "requirements.lock").resolve()
         locked = closure.locked_versions(lock) if lock.is_file() else {}
         absent = sorted({name for name, _ in ran} - here.keys())
         for (name, version), jobs in ran.items():
