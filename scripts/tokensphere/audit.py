@@ -431,6 +431,8 @@ class _Audit:
                     continue
                 did = {key: value for key, value in job.params.items() if key in params}
                 for name, before, now in chain.differences(did, params):
+                    if before == records.REDACTED:
+                        continue
                     key = plan.key_of(name, job)
                     says = f"{_short(before)} in the record, {_short(now)} in {where}"
                     changed.setdefault((key, says), []).append(job)
