@@ -385,7 +385,8 @@ class _Audit:
             for name, version in job.params.get("versions", {}).items():
                 ran.setdefault((name, version), []).append(job)
         here = records.installed({name: "" for name, _ in ran})
-        lock = self.workflow / "requirements.lock"
+        # By its full name: what a lock file pins is remembered by path.
+        lock = (self.workflow / "requirements.lock").resolve()
         locked = closure.locked_versions(lock) if lock.is_file() else {}
         absent = sorted({name for name, _ in ran} - here.keys())
         for (name, version), jobs in ran.items():
@@ -430,6 +431,8 @@ class _Audit:
                     continue
                 did = {key: value for key, value in job.params.items() if key in params}
                 for name, before, now in chain.differences(did, params):
+                    if before == records.REDACTED:
+                        continue
                     key = plan.key_of(name, job)
                     says = f"{_short(before)} in the record, {_short(now)} in {where}"
                     changed.setdefault((key, says), []).append(job)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -240,10 +241,12 @@ def test_redacted_results_name_no_host_no_user_and_no_text(fresh, tmp_path):
     results = other.folder / "results"
     files = [*results.rglob("records/**/*.json"), *results.glob("figures/*")]
     assert len(files) > 10 * len(drawn)
-    host = os.uname().nodename
+    host = re.compile(rb"\b" + re.escape(os.uname().nodename).encode() + rb"\b")
     for path in files:
         data = path.read_bytes()
-        for word in (host, "alice", str(tmp_path), "rabbit", "considering"):
+        if path.suffix not in (".png", ".pdf"):  # a short name may be in any picture, by chance
+            assert not host.search(data), path
+        for word in ("alice", str(tmp_path), "rabbit", "considering"):
             assert word.encode() not in data, (path, word)
     view = "results/text/tiny/trained/private.html"
     refused = other.run(view)
