@@ -15,7 +15,7 @@ SCRIPTS = HOME / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
 from tokensphere import catalogue, config as configuration, hashes, sources
-from tokensphere.harness import closure
+from tokensphere.harness import closure, cluster
 from tokensphere.harness.errors import UserError
 
 os.environ.update(
@@ -56,6 +56,15 @@ def cuts(metric):
     if metric.get("cut"):
         return lambda wildcards: catalogue.cut(wildcards.model, CONFIG)
     return 0
+
+
+def refuse_silent_slurm(workflow):
+    """Stop before any job is submitted to a SLURM that would not say when it has ended."""
+    if workflow.executor_plugin.name == "slurm":
+        try:
+            cluster.refuse_silence(workflow.executor_settings.status_command)
+        except UserError as error:
+            sys.exit(str(error))
 
 
 def checkpoints(config, where):

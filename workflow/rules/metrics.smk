@@ -55,6 +55,10 @@ for name, metric in METRICS.items():
             "../../scripts/{params.metric}.py"
 
 
+localrules:
+    collect,
+
+
 rule collect:
     input:
         tables=expand("results/metrics/{{table}}/{run}.csv", run=[run.path for run in RUNS]),

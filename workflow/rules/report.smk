@@ -7,6 +7,11 @@
 #        results/text/{model}/{weights}/{prompt}.html, the prompt coloured by its clusters
 
 
+localrules:
+    contact_sheet,
+    clean_cache,
+
+
 rule contact_sheet:
     input:
         figures=[
