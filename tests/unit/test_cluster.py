@@ -59,3 +59,22 @@ def test_a_machine_that_is_no_part_of_a_cluster_is_refused(slurm):
         cluster.refuse_silence("squeue")
     with pytest.raises(UserError, match="there is no command scontrol"):
         cluster.refuse_silence(None)
+
+
+@pytest.mark.parametrize("named", ["Lab", "lab, second", None, ""])
+def test_accounts_of_the_user_are_taken(slurm, named):
+    slurm(sacctmgr="printf 'lab\\nsecond\\n'")
+    cluster.refuse_unknown_accounts(named)
+
+
+def test_an_account_of_nobody_is_refused_with_those_there_are(slurm):
+    slurm(sacctmgr="printf 'lab\\nsecond\\n'")
+    with pytest.raises(UserError, match="no account nope of yours") as refused:
+        cluster.refuse_unknown_accounts("lab,nope")
+    assert refused.value.hint == "yours are: lab, second"
+
+
+@pytest.mark.parametrize("script", ["exit 1", "true"])
+def test_where_slurm_lists_no_accounts_any_will_do(slurm, script):
+    slurm(sacctmgr=script)
+    cluster.refuse_unknown_accounts("any")

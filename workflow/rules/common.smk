@@ -59,10 +59,14 @@ def cuts(metric):
 
 
 def refuse_silent_slurm(workflow):
-    """Stop before any job is submitted to a SLURM that would not say when it has ended."""
+    """Stop before a job is submitted to a SLURM where the run would hang, without a word."""
     if workflow.executor_plugin.name == "slurm":
         try:
             cluster.refuse_silence(workflow.executor_settings.status_command)
+            accounts = {rule.resources.get("slurm_account").raw for rule in workflow.rules}
+            for account in accounts:
+                if not callable(account):
+                    cluster.refuse_unknown_accounts(account)
         except UserError as error:
             sys.exit(str(error))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import re
 import subprocess
 
@@ -49,6 +50,40 @@ def refuse_silence(status_command: str | None) -> None:
             f"SLURM forgets a job {age[1]} s after its end (MinJobAge), and squeue is asked every "
             f"{LONGEST_PAUSE} s",
             "add --slurm-status-command sacct, or ask the administrators for a larger MinJobAge",
+        )
+
+
+def refuse_unknown_accounts(named: str | None) -> None:
+    """Refuse an account that SLURM does not know of this user: no group would be submitted.
+
+    Parameters
+    ----------
+    named : str or None
+        The resource `slurm_account`: one account or several, with commas between. Where SLURM does
+        not say which there are, any will do.
+
+    Raises
+    ------
+    UserError
+        If SLURM lists this user's accounts and one that is named is not there.
+    """
+    wanted = {one for one in re.split(r"[,\s]+", str(named or "")) if one}
+    code, answer = _ask(
+        "sacctmgr",
+        "-n",
+        "-P",
+        "list",
+        "associations",
+        f"user={getpass.getuser()}",
+        "format=account",
+    )
+    known = set(answer.lower().split())
+    unknown = {one for one in wanted if one.lower() not in known}
+    if not code and known and unknown:
+        raise UserError(
+            "default-resources: slurm_account",
+            f"SLURM knows no account {', '.join(sorted(unknown))} of yours",
+            f"yours are: {', '.join(sorted(known))}",
         )
 
 
