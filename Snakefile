@@ -23,6 +23,10 @@ include: "workflow/rules/figures.smk"
 include: "workflow/rules/report.smk"
 
 
+onstart:
+    refuse_silent_slurm(workflow)
+
+
 rule all:
     default_target: True
     input:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -87,7 +88,8 @@ class Cache:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a small text file so that a reader sees the old one or the new one, whole."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    # Not by the process id alone: another node of a cluster may have the same one.
+    part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
     part.write_text(text, encoding="utf-8")
     os.replace(part, path)
 

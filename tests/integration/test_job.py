@@ -43,7 +43,7 @@ def write_inputs() -> None:
         os.utime(name, (hour_ago, hour_ago))
 
 
-def measure(**params):
+def measure(resources=None, **params):
     """Return what Snakemake would inject into a script with two inputs and two outputs."""
     return snakemake_object(
         "measure",
@@ -55,6 +55,7 @@ def measure(**params):
         },
         outputs={"table": TABLE, "image": IMAGE},
         params={"constants": {"near_one": 0.9}, **params},
+        resources=resources,
     )
 
 
@@ -535,3 +536,26 @@ def test_a_new_run_starts_a_new_log():
     LOG.write_text("of yesterday\n")
     run_once()
     assert "of yesterday" not in LOG.read_text()
+
+
+# --- GPUs
+
+
+def visible(monkeypatch, tmp_path, resources):
+    """Return what a job with these resources sees of two GPUs."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    with job(measure(resources)) as run:
+        write_both(run)
+        return os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def test_a_job_that_asks_for_a_gpu_sees_one_of_several(monkeypatch, tmp_path):
+    assert visible(monkeypatch, tmp_path, {"gpu": 1}) == "4"
+    assert "takes GPU 4" in LOG.read_text()
+
+
+@pytest.mark.parametrize("resources", [{}, {"gpu": 0}])
+def test_a_job_that_asks_for_none_takes_none(monkeypatch, tmp_path, resources):
+    assert visible(monkeypatch, tmp_path, resources) == "4,5"

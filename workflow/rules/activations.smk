@@ -7,6 +7,12 @@
 #        results/attention/{model}/{weights}/{prompt}.zarr.zip
 
 
+# What takes seconds runs where Snakemake does, not on a node of a cluster.
+localrules:
+    prompt,
+    download_models,
+
+
 rule prompt:
     input:
         # The source of an installed module is no file of the workflow: its sha256 is in params.
@@ -34,10 +40,6 @@ rule prompt:
         "Read the prompt {wildcards.prompt}"
     script:
         "../../scripts/prompt.py"
-
-
-localrules:
-    download_models,
 
 
 rule download_models:

@@ -16,7 +16,7 @@ SCRIPTS = HOME / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
 from tokensphere import catalogue, config as configuration, hashes, resources, sources
-from tokensphere.harness import closure
+from tokensphere.harness import closure, cluster
 from tokensphere.harness.errors import UserError
 
 os.environ.update(
@@ -105,6 +105,19 @@ def work_on(model, weights):
     return resources.work(
         CHECKPOINTS[model], weights, CONFIG["max_tokens"], CONFIG["models"][model]
     )
+
+
+def refuse_silent_slurm(workflow):
+    """Stop before a job is submitted to a SLURM where the run would hang, without a word."""
+    if workflow.executor_plugin.name == "slurm":
+        try:
+            cluster.refuse_silence(workflow.executor_settings.status_command)
+            accounts = {rule.resources.get("slurm_account").raw for rule in workflow.rules}
+            for account in accounts:
+                if not callable(account):
+                    cluster.refuse_unknown_accounts(account)
+        except UserError as error:
+            sys.exit(str(error))
 
 
 def checkpoints(config, where):

@@ -56,6 +56,10 @@ for name, metric in METRICS.items():
             "../../scripts/{params.metric}.py"
 
 
+localrules:
+    collect,
+
+
 rule collect:
     input:
         tables=lambda wildcards: [

@@ -8,6 +8,11 @@
 #        results/audit.html, whether all results are what their records say; only when asked for
 
 
+localrules:
+    contact_sheet,
+    clean_cache,
+
+
 rule contact_sheet:
     input:
         figures=[

@@ -45,6 +45,10 @@ rule weights:
         "../../scripts/weights.py"
 
 
+localrules:
+    collect_weights,
+
+
 rule collect_weights:
     input:
         tables=expand(

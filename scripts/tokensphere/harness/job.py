@@ -17,13 +17,13 @@ import socket
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from tokensphere import hashes
-from tokensphere.harness import log, records
+from tokensphere.harness import devices, log, records
 from tokensphere.harness.errors import UserError
 
 Item = TypeVar("Item")
@@ -149,6 +149,12 @@ class Job:
             str(Path(path).resolve().relative_to(self._root.resolve())): hashes.of_file(path)
             for path in self._files("code")
         }
+
+    def _take_device(self, held: ExitStack) -> None:
+        """Take the GPUs that the rule asks for, if there are several; `held` gives them back."""
+        count = self._snakemake.resources.get("gpu", 0)
+        if count and (found := devices.choice()):
+            held.enter_context(devices.some_of(found, count))
 
     def _files(self, name: str) -> list[str]:
         files = self.input[name]
@@ -304,7 +310,9 @@ def job(snakemake: Any) -> Iterator[Job]:
     try:
         run = Job(snakemake)
         run._begin()
-        yield run
+        with ExitStack() as held:
+            run._take_device(held)
+            yield run
         run._finish()
     except BaseException as error:
         if run is not None:

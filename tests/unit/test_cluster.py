@@ -1,0 +1,80 @@
+"""A cluster that would not say when a job has ended is refused before any is submitted."""
+
+import pytest
+
+from tokensphere.harness import cluster
+from tokensphere.harness.errors import UserError
+
+
+@pytest.fixture
+def slurm(monkeypatch, tmp_path):
+    """Return a function that puts commands of SLURM into place: name -> shell script."""
+
+    def has(**commands):
+        for name, script in commands.items():
+            program = tmp_path / name
+            program.write_text(f"#!/bin/sh\n{script}\n")
+            program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin" if commands else str(tmp_path))
+
+    return has
+
+
+def test_accounts_that_answer_are_enough(slurm):
+    slurm(sacct='[ "$1" = -X ] && echo "JobID"')
+    cluster.refuse_silence("sacct")
+
+
+def test_accounting_that_is_off_is_refused_with_the_way_out(slurm):
+    slurm(sacct="echo Slurm accounting storage is disabled >&2; exit 1")
+    with pytest.raises(UserError, match="accounting storage is disabled") as refused:
+        cluster.refuse_silence("sacct")
+    assert refused.value.hint == "add --slurm-status-command squeue"
+
+
+def test_accounting_that_hangs_is_refused(slurm, monkeypatch):
+    monkeypatch.setattr(cluster, "PATIENCE", 0.2)
+    slurm(sacct="exec sleep 20")
+    with pytest.raises(UserError, match=r"no answer from sacct within 0\.2 s"):
+        cluster.refuse_silence("sacct")
+
+
+@pytest.mark.parametrize("seconds", [181, 300])
+def test_squeue_is_enough_where_jobs_are_remembered_for_long(slurm, seconds):
+    slurm(scontrol=f'echo "MinJobAge               = {seconds} sec"')
+    cluster.refuse_silence("squeue")
+
+
+@pytest.mark.parametrize("seconds", [2, 180])
+def test_squeue_is_refused_where_jobs_are_forgotten_soon(slurm, seconds):
+    slurm(scontrol=f'echo "MinJobAge               = {seconds} sec"')
+    with pytest.raises(UserError, match=rf"{seconds} s after its end") as refused:
+        cluster.refuse_silence("squeue")
+    assert "--slurm-status-command sacct" in refused.value.hint
+
+
+def test_a_machine_that_is_no_part_of_a_cluster_is_refused(slurm):
+    slurm()
+    with pytest.raises(UserError, match="there is no command scontrol"):
+        cluster.refuse_silence("squeue")
+    with pytest.raises(UserError, match="there is no command scontrol"):
+        cluster.refuse_silence(None)
+
+
+@pytest.mark.parametrize("named", ["Lab", "lab, second", None, ""])
+def test_accounts_of_the_user_are_taken(slurm, named):
+    slurm(sacctmgr="printf 'lab\\nsecond\\n'")
+    cluster.refuse_unknown_accounts(named)
+
+
+def test_an_account_of_nobody_is_refused_with_those_there_are(slurm):
+    slurm(sacctmgr="printf 'lab\\nsecond\\n'")
+    with pytest.raises(UserError, match="no account nope of yours") as refused:
+        cluster.refuse_unknown_accounts("lab,nope")
+    assert refused.value.hint == "yours are: lab, second"
+
+
+@pytest.mark.parametrize("script", ["exit 1", "true"])
+def test_where_slurm_lists_no_accounts_any_will_do(slurm, script):
+    slurm(sacctmgr=script)
+    cluster.refuse_unknown_accounts("any")
