@@ -12,6 +12,7 @@ from hdbscan import HDBSCAN
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import cluster
+from sklearn.metrics import adjusted_rand_score
 
 from tokensphere import clusters, sphere
 
@@ -303,6 +304,13 @@ def test_agreement_is_the_rand_index_of_all_tokens_and_of_those_clustered_in_bot
         "label_ari_clustered": pytest.approx(twin_ari(before[both], labels[both]), abs=EXACT),
         "reason": "",
     }
+
+
+@given(st.integers(0, 10**6))
+def test_agreement_is_that_of_scikit_learn_to_the_last_bit(seed):
+    random = np.random.default_rng(seed)
+    one, two = random.integers(-1, random.integers(0, 5, 2)[:, None], (2, random.integers(2, 600)))
+    assert clusters.agreement(one, two)["label_ari"] == adjusted_rand_score(one, two)
 
 
 @given(st.integers(0, 10**6))
