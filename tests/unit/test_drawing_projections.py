@@ -209,6 +209,15 @@ def test_axes_without_meaning_have_no_ticks():
     assert [panel(figure, 0, c).get_title() for c in range(3)] == ["PCA", "t-SNE", "UMAP"]
 
 
+def test_ticks_of_a_collapsed_cloud_are_whole_numbers_of_their_axis():
+    close = {name: 0.9999 + 1e-6 * places for name, places in embeddings().items()}
+    figure = draw(assemble(embeddings=close), ["published"])
+    figure.draw_without_rendering()
+    axis = panel(figure, 2, 0).xaxis
+    assert "+" not in axis.get_offset_text().get_text()
+    assert any(label.get_text().startswith("0.9999") for label in axis.get_ticklabels())
+
+
 def test_a_cloud_without_places_says_so():
     few = {name: np.full((4, 2), NAN) for name in embeddings()}
     figure = draw(assemble(tokens=4, embeddings=few))

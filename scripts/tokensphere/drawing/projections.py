@@ -182,6 +182,8 @@ def _panel(axes: Axes, data: pd.DataFrame, size: float) -> None:
         spine.set(visible=True, color=style.UNDEFINED)
     axes.xaxis.set_major_locator(MaxNLocator(2))
     axes.yaxis.set_major_locator(MaxNLocator(2))
+    # Of a collapsed cloud the common part would stand apart from the ticks, across the label.
+    axes.ticklabel_format(useOffset=False)
     axes.margins(0.08)
     placed = data.dropna(subset=["x", "y"])
     if placed.empty:
