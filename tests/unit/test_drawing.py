@@ -817,6 +817,46 @@ def test_undefined_depths_are_a_grey_band_and_no_gap():
     assert edges == pytest.approx([0.125, 0.375, 0.875, 1.0])
 
 
+def draw_broken(count):
+    """Draw models, the first undefined at the end, the second in the middle and at the end."""
+    values = [[0.1, 0.2, 0.3, NAN, NAN], [0.2, NAN, 0.4, 0.5, NAN]]
+    models = [f"model{i}" for i in range(count)]
+    runs = [{"model": one, "weights": "trained", "prompt": "wiki", "label": one} for one in models]
+    read = [table(values[i] if i < 2 else [0.5] * 5) for i in range(count)]
+    return curves.draw(
+        curves.assemble({"inner_products": read}, runs, placed(PANELS), prompt="wiki", controls=[]),
+        ["published"],
+        panels=placed(PANELS),
+        colours={model: f"#00000{i}" for i, model in enumerate(models)},
+        controls=[],
+        trained_as=dict.fromkeys(models, "trained"),
+        titles={"published": "published"},
+        band_opacity=0.2,
+    )
+
+
+def test_of_many_models_each_says_for_itself_where_it_is_undefined():
+    figure = draw_broken(curves.FEW_MODELS + 1)
+    axes = figure.axes[0]
+    assert not axes.patches
+    bars = [line for line in axes.lines if line.get_alpha() == curves.UNDEFINED_BAR["alpha"]]
+    spans = [(line.get_color(), *line.get_xdata()) for line in bars]
+    # From half-way to the neighbour, and in one piece where two neighbours are undefined.
+    assert spans == [
+        ("#000000", 0.625, 1), ("#000001", 0.125, 0.375), ("#000001", 0.875, 1)
+    ]  # fmt: skip
+    heights = [line.get_ydata()[0] for line in bars]
+    assert heights[1] == heights[2] > heights[0] > 1  # above every value, a row a curve
+    assert heights[1] < axes.get_ylim()[1]
+    assert "bar: undefined" in legend(figure)
+
+
+def test_of_few_models_a_band_says_where_one_is_undefined():
+    figure = draw_broken(curves.FEW_MODELS)
+    assert len(figure.axes[0].patches) == 4
+    assert "bar: undefined" not in legend(figure)
+
+
 def test_the_legend_stays_inside_the_picture():
     data = assemble(
         (table([0.1, 0.2]), run()),
@@ -1422,6 +1462,7 @@ def test_a_figure_of_weights_that_stand_in_says_so_in_picture_csv_and_caption(tm
         empty=[],
         template=template,
         facts={"runs": runs},
+        stamp="a stamp",
     )
     said = tables.read(output.csv)["stand_in"].tolist()
     rest = "none" if columns else "random weights in place of zoo/gpt_2"
@@ -1969,6 +2010,6 @@ def test_a_histogram_says_what_its_axis_is(caption, scale, matched, sentence):
 def test_every_caption_template_is_rendered_in_a_test(root):
     used = {CATALOGUE[name]["caption"] for name in FIGURES}
     # In test_drawing_{...}.py:
-    used |= {"populations", "rivers", "projections", "groups", "heads", "schemes"}
+    used |= {"populations", "rivers", "projections", "groups", "heads", "schemes", "steps"}
     used |= {"text_view"}  # no template: the report shows it as it is
     assert {path.stem for path in (root / "workflow/report").glob("*.rst")} == used

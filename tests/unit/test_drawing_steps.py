@@ -323,7 +323,7 @@ def test_equal_pictures_are_equal_files(tmp_path, monkeypatch):
     for clock in ("1000000000", "1700000000"):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", clock)  # matplotlib's clock
         paths = [tmp_path / f"{clock}.{kind}" for kind in ("png", "svg", "pdf")]
-        style.save(draw(assemble()), *paths)
+        style.save(draw(assemble()), *paths, stamp="a stamp")
         found.append([path.read_bytes() for path in paths])
     assert found[0] == found[1]
 

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from numpy.typing import NDArray
 
 from tokensphere import statistics
 from tokensphere.drawing import captions, style
@@ -41,6 +42,9 @@ EMPTY = [
 EDGE = 1e-9
 # With more models than this, the legend says once what solid and dashed lines are.
 FEW_MODELS = 4
+# The height of a bar that says where one of many models is undefined, as a share of its panel.
+BAR = 0.03
+UNDEFINED_BAR: dict[str, Any] = {"lw": 2, "alpha": 0.7}
 RANGE_SAMPLE = 0.2  # opacity in the legend
 TRAINED_DEPTH: dict[str, Any] = {"linestyle": (0, (1, 3)), "linewidth": 1}
 TRAINED_SAYS = "as deep as in training"
@@ -433,7 +437,7 @@ def draw(
         handles.append(Line2D([], [], color=style.MARK, label=TRAINED_SAYS, **TRAINED_DEPTH))
     width = style.COLUMN if columns == 1 else style.PAGE
     legend_columns = min(columns, 2)
-    if data["model"].nunique() > FEW_MODELS:
+    if _are_many(data):
         legend_columns = style.legend_columns([str(one.get_label()) for one in handles], width)
     legend = 0.17 * -(-len(handles) // legend_columns)
     figure = style.new(
@@ -494,6 +498,7 @@ def _panel(
     opacity: float,
 ) -> None:
     """Draw one panel's curves or histograms, and set its axes."""
+    curves = []
     for _, points in data.groupby(["model", "weights", "series"], sort=False):
         model, weights, series = (
             str(points[key].iloc[0]) for key in ("model", "weights", "series")
@@ -505,6 +510,8 @@ def _panel(
             _steps(axes, points, look, opacity)
         else:
             _line(axes, points, _x(panel), look, series in controls, opacity)
+            if series not in controls:
+                curves.append((points[_x(panel)].to_numpy(), points["value"].to_numpy(), look))
     if panel.get("difference"):
         axes.axhline(0, color=style.MARK, lw=0.8, zorder=1)
     if "line" in panel:
@@ -522,6 +529,12 @@ def _panel(
     low, high = panel.get("limits", (low, high))
     margin = 0.03 * (high - low)
     axes.set_ylim(low - margin, high + margin)
+    _mark_undefined(axes, curves, _are_many(data))
+
+
+def _are_many(data: pd.DataFrame) -> bool:
+    """Say whether there are too many models for what each of few may have to itself."""
+    return bool(data["model"].nunique() > FEW_MODELS)
 
 
 def _interval(mean: pd.Series[Any]) -> str:
@@ -590,8 +603,40 @@ def _line(
             marked[x], marked["value"], "v", color=look["color"], mec="black", mew=0.4, ms=4.5,
             clip_on=False, zorder=4,
         )  # fmt: skip
-    if not thin:  # a thin line is broken where it is undefined; the panel is not its own
-        style.shade_undefined(axes, along, value)
+
+
+def _mark_undefined(
+    axes: Axes, curves: Sequence[tuple[NDArray[Any], NDArray[Any], Mapping[str, Any]]], many: bool
+) -> None:
+    """Mark where curves are undefined: by grey bands; of many models, each by a bar at the top.
+
+    A band says nothing of the other curves, which go on: of many models it would hide them.
+
+    Parameters
+    ----------
+    axes : Axes
+    curves : sequence of (along, value, look)
+        Those that are not thin: a thin line is broken, and the panel is not its own.
+    many : bool
+    """
+    broken = [curve for curve in curves if np.isnan(curve[1]).any()]
+    if not many:
+        for along, value, _ in broken:
+            style.shade_undefined(axes, along, value)
+        return
+    low, top = axes.get_ylim()
+    bar = BAR * (top - low)
+    axes.set_ylim(low, top + bar * len(broken))
+    for place, (along, value, look) in enumerate(broken):
+        spans: list[list[float]] = []
+        for start, end in style.undefined(axes, along, value):
+            if spans and start == spans[-1][1]:
+                spans[-1][1] = end
+            else:
+                spans.append([start, end])
+        for span in spans:
+            height = [top + bar * (place + 0.5)] * 2
+            axes.plot(span, height, solid_capstyle="butt", **UNDEFINED_BAR, **look)
 
 
 def _legend(
@@ -604,13 +649,16 @@ def _legend(
     handles: list[Artist] = []
     curves = data[data["weights"] != DIFFERENCE]
     shown = curves[["model", "label", "weights"]].drop_duplicates().to_numpy().tolist()
-    if curves["model"].nunique() > FEW_MODELS:
+    if _are_many(curves):
         handles += _many(shown, colours, trained_as)
     else:
         for model, label, weights in shown:
             named = trained_as[model] if weights == "trained" else weights
             style_of = {"color": colours[model], "linestyle": style.LINE_STYLES[weights]}
             handles.append(Line2D([], [], label=f"{label}, {named}", **style_of))
+    usual = curves[~curves["series"].isin([*controls, OVER_DEPTH]) & curves["bin_left"].isna()]
+    if _are_many(curves) and usual["value"].isna().any():
+        handles.append(Line2D([], [], color=style.MARK, label="bar: undefined", **UNDEFINED_BAR))
     for says in dict.fromkeys(one["reference_says"] for one in panels if "reference" in one):
         handles.append(Line2D([], [], color=style.MARK, ls="dotted", lw=1, label=says))
     for says in dict.fromkeys(one["range_says"] for one in panels if one.get("range")):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,11 +143,22 @@ def cluster_marker(identity: int) -> str:
 
 def shade_undefined(axes: Axes, depths: NDArray[Any], values: NDArray[Any]) -> None:
     """Mark depths whose value is undefined by a grey band, so that no gap looks like data."""
-    # Bands end half-way between two points as the axis shows them, logarithmic or not.
+    for start, end in undefined(axes, depths, values):
+        axes.axvspan(start, end, color=UNDEFINED, zorder=0)
+
+
+def undefined(
+    axes: Axes, depths: NDArray[Any], values: NDArray[Any]
+) -> Iterator[tuple[float, float]]:
+    """Yield from where to where values are undefined, point by point.
+
+    They end half-way between two points as the axis shows them, logarithmic or not.
+    """
     scale = axes.xaxis.get_transform()
     at = scale.transform(np.asarray(depths, dtype=float))
     for index in map(int, np.flatnonzero(np.isnan(values))):
         ends = [
             (at[index] + at[one]) / 2 for one in (max(index - 1, 0), min(index + 1, len(at) - 1))
         ]
-        axes.axvspan(*scale.inverted().transform(ends), color=UNDEFINED, zorder=0)
+        start, end = scale.inverted().transform(ends)
+        yield float(start), float(end)
