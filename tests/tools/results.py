@@ -54,7 +54,13 @@ def write(
         "schema": records.SCHEMA,
         "deterministic": deterministic,
         "run": {
-            **{"started": STAMP, "seconds": 1.0, "peak_memory_mb": 1.0, "threads": 1},
+            **{
+                "started": STAMP,
+                "seconds": 1.0,
+                "cpu_seconds": 1.0,
+                "peak_memory_mb": 1.0,
+                "threads": 1,
+            },
             **{"platform": "any", "python": "3"},
             **({"archives": archives} if archives else {}),
             **(run or {}),
