@@ -246,7 +246,7 @@ def _differs(found: Chain, stamp: dict[str, Any], record: str | None) -> list[st
         return [f"no record here is of {stamp.get('figure')}"]
     runs = own.params.get("figure", {}).get("runs", [])
     here = {
-        "models": list(dict.fromkeys(f"{one['model']}/{one['weights']}" for one in runs)),
+        "models": list(dict.fromkeys(map(records.run_in_short, runs))),
         "prompts": list(dict.fromkeys(one["prompt"] for one in runs)),
     }
     lines = [f"its input id here is {own.deterministic['input_id']}"]

@@ -117,6 +117,8 @@ def test_no_figure_can_be_taken_for_a_result(rehearsed, name, reading):
     assert all(IN_PLACE[model] in caption for model in models)
     assert "(stand-in weights: no result).**" in caption
     picture = place.with_suffix(".svg").read_text()
+    stamp, picture = re.fullmatch("(.*</metadata>)(.*)", picture, re.DOTALL).groups()
+    assert "gpt2/trained (stand-in)" in stamp or "trained" not in stamp
     words = " ".join(re.findall(r">([^<>]+)<", picture))
     assert "no result" in words
     assert "stand-in" in words

@@ -116,7 +116,7 @@ class Job:
         return records.stamp(
             self.input_id,
             self._snakemake.rule,
-            models=(f"{one['model']}/{one['weights']}" for one in runs),
+            models=map(records.run_in_short, runs),
             prompts=(one["prompt"] for one in runs),
         )
 

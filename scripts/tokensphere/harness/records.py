@@ -95,6 +95,11 @@ def unseal(text: str) -> dict[str, Any]:
     return record
 
 
+def run_in_short(run: Mapping[str, Any]) -> str:
+    """Name a run of a figure as a stamp does; weights that stand in for others say so."""
+    return f"{run['model']}/{run['weights']}" + " (stand-in)" * ("stand_in" in run)
+
+
 def stamp(input_id: str, figure: str, models: Iterable[str], prompts: Iterable[str]) -> str:
     """Say in one line what made a figure, for the figure's own file; `read_stamp` reads it."""
     named = (",".join(dict.fromkeys(names)) for names in (models, prompts))
