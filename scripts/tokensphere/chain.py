@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -149,25 +149,15 @@ class Chain:
 
     def downstream(self, jobs: Iterable[Job]) -> list[Job]:
         """List jobs and all that read what they made, directly or through others."""
-        found: dict[str, Job] = {}
-        waiting = list(jobs)
-        while waiting:
-            job = waiting.pop()
-            if job.place not in found:
-                found[job.place] = job
-                waiting += [one for path in job.outputs for one in self.readers.get(path, [])]
-        return list(found.values())
+        return _reached(
+            jobs, lambda job: [one for path in job.outputs for one in self.readers.get(path, [])]
+        )
 
     def upstream(self, jobs: Iterable[Job]) -> list[Job]:
         """List jobs and all whose outputs they read, directly or through others."""
-        found: dict[str, Job] = {}
-        waiting = list(jobs)
-        while waiting:
-            job = waiting.pop()
-            if job.place not in found:
-                found[job.place] = job
-                waiting += [self.made_by[path] for path in job.inputs if path in self.made_by]
-        return list(found.values())
+        return _reached(
+            jobs, lambda job: [self.made_by[path] for path in job.inputs if path in self.made_by]
+        )
 
     def figures(self, jobs: Iterable[Job], paths: Iterable[str] = ()) -> list[str]:
         """Name the figures that depend on jobs, or on what is in files; a file may be a figure."""
@@ -199,6 +189,18 @@ class Chain:
             "no record says that it was made here",
             f"figures here: {', '.join(names) or 'none'}",
         )
+
+
+def _reached(jobs: Iterable[Job], beside: Callable[[Job], list[Job]]) -> list[Job]:
+    """List jobs and all that are beside one of them, or beside one that is, and so on."""
+    found: dict[str, Job] = {}
+    waiting = list(jobs)
+    while waiting:
+        job = waiting.pop()
+        if job.place not in found:
+            found[job.place] = job
+            waiting += beside(job)
+    return list(found.values())
 
 
 def figure_of(path: str) -> str:
