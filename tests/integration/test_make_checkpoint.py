@@ -9,18 +9,6 @@ import yaml
 from tokensphere import baselines, models, prompts, sources
 from tools import checkpoints, make_checkpoint
 
-# Rough token counts of the prompts under the families' own tokenizers.
-COUNTS = {
-    "short_heterogeneous": 23,
-    "wiki_paragraph": 450,
-    "sullivan_ballou": 489,
-    "paper_excerpt": 306,
-    "homer_iliad": 512,
-    "hdbscan_code": 438,
-    "camus_letranger": 512,
-    "latex_monograph": 496,
-    "repeated_tokens": 264,
-}
 # Millions of parameters of the base models, as published: layers, widths and vocabulary at once.
 MILLIONS = {
     "gpt2": 124.4,
@@ -73,7 +61,7 @@ def test_prompts_come_out_at_about_their_true_lengths(written):
     tokenizer = models.load_tokenizer(folder)
     for prompt, text in make_checkpoint.texts().items():
         tokens = prompts.tokenize(tokenizer, text, 10_000, "here")
-        assert len(tokens.ids) == pytest.approx(COUNTS[prompt], rel=0.15), prompt
+        assert len(tokens.ids) == pytest.approx(checkpoints.PROMPT_TOKENS[prompt], rel=0.15), prompt
         assert max(tokens.ids) < make_checkpoint.configuration(name, tiny=True).vocab_size
         pieces = tokenizer.convert_ids_to_tokens(tokens.ids)
         assert not {"[UNK]", "<unk>"} & set(pieces)

@@ -7,18 +7,6 @@ import yaml
 from tokensphere import models, prompts, sources
 from tools import checkpoints
 
-# The token counts of the study's prompts, as texts of the same kind and length should have.
-COUNTS = {
-    "short_heterogeneous": 23,
-    "wiki_paragraph": 450,
-    "sullivan_ballou": 489,
-    "paper_excerpt": 306,
-    "homer_iliad": 512,
-    "hdbscan_code": 438,
-    "camus_letranger": 512,
-    "latex_monograph": 496,
-    "repeated_tokens": 264,
-}
 MOST = 512
 
 
@@ -47,14 +35,18 @@ def tokenizer(request, config):
 
 
 def test_every_text_has_a_count(texts):
-    assert texts.keys() == COUNTS.keys()
+    assert texts.keys() == checkpoints.PROMPT_TOKENS.keys()
 
 
-@pytest.mark.parametrize("name", list(COUNTS))
+@pytest.mark.parametrize("name", list(checkpoints.PROMPT_TOKENS))
 def test_a_text_is_within_10_percent_of_its_count_and_is_fed_whole(tokenizer, texts, name):
     tokens = prompts.tokenize(tokenizer, texts[name], MOST, "here")
     assert not tokens.truncated
-    assert 0.9 * COUNTS[name] <= len(tokens.ids) <= 1.1 * COUNTS[name]
+    assert (
+        0.9 * checkpoints.PROMPT_TOKENS[name]
+        <= len(tokens.ids)
+        <= 1.1 * checkpoints.PROMPT_TOKENS[name]
+    )
 
 
 def test_the_control_is_one_token_repeated(tokenizer, texts):

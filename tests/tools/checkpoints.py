@@ -32,6 +32,18 @@ from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel, Metaspace
 from tokenizers.trainers import BpeTrainer
 
 PROMPTS = Path(__file__).resolve().parents[2] / "config" / "prompts"
+# The token counts of the study's prompts, as texts of the same kind and length should have.
+PROMPT_TOKENS = {
+    "short_heterogeneous": 23,
+    "wiki_paragraph": 450,
+    "sullivan_ballou": 489,
+    "paper_excerpt": 306,
+    "homer_iliad": 512,
+    "hdbscan_code": 438,
+    "camus_letranger": 512,
+    "latex_monograph": 496,
+    "repeated_tokens": 264,
+}
 # What tokenizers are trained on, beside the letters of all prompts: two by name, so that another
 # prompt hardly changes what they make of a text.
 TRAINED_ON = ("short_heterogeneous.txt", "wiki_paragraph.txt")

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import json
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -52,8 +51,7 @@ class Job(NamedTuple):
 def measured(results: Path) -> dict[Job, dict[str, float]]:
     """Read what each job of a rehearsal took."""
     found = {}
-    for path in (results / "records").rglob("*.json"):
-        record = json.loads(path.read_text(encoding="utf-8"))
+    for _, record in rehearsal.records(results):
         wildcards = record["deterministic"].get("wildcards", {})
         job = Job(record["deterministic"]["rule"], **{
             key: value for key, value in wildcards.items() if key in Job._fields

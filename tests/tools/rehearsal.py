@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Before any other: an installed tokensphere of another checkout must not be rehearsed with.
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests")]
 
-from tools import make_checkpoint  # noqa: E402
+from tools import make_checkpoint, offline  # noqa: E402
 
 PROMPTS = ("short_heterogeneous", "wiki_paragraph", "repeated_tokens")
 CONFIG = "config/rehearsal.yaml"
@@ -37,18 +37,6 @@ CONFIG = "config/rehearsal.yaml"
 TINY_ITERATIONS = 8
 # Memory that is left to the rest of the machine.
 LEFT_MB = 1000
-
-# Loaded by every Python process of a run.
-NO_NETWORK = '''"""No process of a rehearsal reaches a network."""
-import socket
-
-
-def refuse(self, address, *rest):
-    raise OSError(f"a socket was opened to {address}")
-
-
-socket.socket.connect = socket.socket.connect_ex = refuse
-'''
 
 
 def configure(
@@ -107,8 +95,7 @@ def prepare(
     text = "# Derived from config/paper.yaml: random weights stand in for the published ones.\n"
     text += yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
     (folder / CONFIG).write_text(text, encoding="utf-8")
-    (folder / "offline").mkdir(exist_ok=True)
-    (folder / "offline/sitecustomize.py").write_text(NO_NETWORK, encoding="utf-8")
+    offline.write(folder / "offline")
     return config
 
 
@@ -141,11 +128,16 @@ class Cost(NamedTuple):
     rss_mb: float
 
 
-def costs(results: Path) -> Iterator[Cost]:
-    """Read what each job took whose record is there."""
+def records(results: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Read every record; yield it with the job's place, its rule and wildcards as a path."""
     for path in sorted((results / "records").rglob("*.json")):
         place = path.relative_to(results / "records").with_suffix("")
-        record = json.loads(path.read_text(encoding="utf-8"))
+        yield place, json.loads(path.read_text(encoding="utf-8"))
+
+
+def costs(results: Path) -> Iterator[Cost]:
+    """Read what each job took whose record is there."""
+    for place, record in records(results):
         benchmark = (results / "benchmarks" / place).with_suffix(".tsv")
         benchmark = benchmark.with_name(place.name + ".tsv")
         rss = 0.0

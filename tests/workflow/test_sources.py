@@ -5,25 +5,17 @@ import yaml
 
 from tokensphere import store
 from tools import hub
+from tools import offline as no_network
 
 # What importing the library has set for this process, and so for those that it starts.
 ONLINE = {"HF_HUB_OFFLINE": "0"}
 STORE = "results/activations/tiny/trained/kitchen.zarr.zip"
-# Loaded by every Python process of a run.
-NO_NETWORK = """
-import socket
-def connect(self, address, *rest):
-    raise OSError(f"a socket was opened to {address}")
-socket.socket.connect = socket.socket.connect_ex = connect
-"""
 
 
 @pytest.fixture
 def offline(tmp_path):
     """What makes every attempt to reach a network fail."""
-    (tmp_path / "offline").mkdir()
-    (tmp_path / "offline/sitecustomize.py").write_text(NO_NETWORK)
-    return {"PYTHONPATH": str(tmp_path / "offline")}
+    return {"PYTHONPATH": str(no_network.write(tmp_path / "offline"))}
 
 
 @pytest.fixture
