@@ -42,11 +42,8 @@ def test_every_text_has_a_count(texts):
 def test_a_text_is_within_10_percent_of_its_count_and_is_fed_whole(tokenizer, texts, name):
     tokens = prompts.tokenize(tokenizer, texts[name], MOST, "here")
     assert not tokens.truncated
-    assert (
-        0.9 * checkpoints.PROMPT_TOKENS[name]
-        <= len(tokens.ids)
-        <= 1.1 * checkpoints.PROMPT_TOKENS[name]
-    )
+    wanted = checkpoints.PROMPT_TOKENS[name]
+    assert 0.9 * wanted <= len(tokens.ids) <= 1.1 * wanted
 
 
 def test_the_control_is_one_token_repeated(tokenizer, texts):
