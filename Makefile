@@ -16,8 +16,9 @@ READY := $(VENV)/.ready
 run: install
 	$(BIN)/snakemake --cores $(CORES) --resources gpu=1
 
+# One worker takes the tests that run the workflow, on two cores, the other everything else.
 test: install check
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadgroup
 
 # Others: make rehearsal OPTIONS="--tiny --models gpt2 albert-base-v2"
 rehearsal: install

@@ -56,7 +56,7 @@ class Cluster:
     enforce_memory : bool
         Whether a job that takes more memory than it asked for is killed.
     cpus : int
-        How many CPUs the node says it has.
+        How many CPUs the node says it has; default, as many as there are, four at least.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Cluster:
         self.folder = folder
         self.accounting = accounting
         self.enforce_memory = enforce_memory
-        self.cpus = cpus or os.cpu_count() or 1
+        self.cpus = cpus or max(4, os.cpu_count() or 1)  # a job of profiles/slurm asks for four
         self._list = folder / "daemons.json"
 
     @property
@@ -98,6 +98,10 @@ class Cluster:
 
     def start(self) -> None:
         """Start the daemons; return when the node takes jobs."""
+        if self._list.exists():
+            raise RuntimeError(
+                f"a cluster runs from {self.folder}, or was not stopped: stop it first"
+            )
         for name in ("bin", "state", "spool", "log", "dev", "munge"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._configure()
@@ -179,8 +183,8 @@ JobAcctGatherFrequency=1
 DefMemPerCPU=500
 NodeName=node NodeHostName={host} NodeAddr=127.0.0.1 \
   CPUs={self.cpus} RealMemory={memory} Gres=gpu:{GPUS}
-PartitionName=main Nodes=node Default=YES DefaultTime=10 MaxTime=60 State=UP
-PartitionName=gpu Nodes=node DefaultTime=10 MaxTime=60 State=UP
+PartitionName=main Nodes=node Default=YES DefaultTime=10 MaxTime=600 State=UP
+PartitionName=gpu Nodes=node DefaultTime=10 MaxTime=600 State=UP
 """,
         )
         # Snakemake takes SLURM's variables from the steps of a job, this one among them.
@@ -327,7 +331,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--accounting", action="store_true")
     parser.add_argument("--enforce-memory", action="store_true")
-    parser.add_argument("--cpus", type=int)
+    parser.add_argument("--cpus", type=int, help="pretend that the node has so many")
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
     cluster = Cluster(
@@ -342,7 +346,10 @@ def main() -> None:
     lacking = missing(accounting=arguments.accounting)
     if lacking:
         sys.exit(lacking)
-    cluster.start()
+    try:
+        cluster.start()
+    except RuntimeError as error:
+        sys.exit(str(error))
     for name, value in cluster.environment.items():
         print(f"export {name}={value}")
 

@@ -1,5 +1,7 @@
 """A cluster that would not say when a job has ended is refused before any is submitted."""
 
+import time
+
 import pytest
 
 from tokensphere.harness import cluster
@@ -78,3 +80,42 @@ def test_an_account_of_nobody_is_refused_with_those_there_are(slurm):
 def test_where_slurm_lists_no_accounts_any_will_do(slurm, script):
     slurm(sacctmgr=script)
     cluster.refuse_unknown_accounts("any")
+
+
+QUEUE = """cat <<'END'
+7|PartitionTimeLimit|4|2052M|1:16:00|short|rule_metrics.gpt2.trained.wiki|/scratch/study
+8|PartitionConfig|4|1872M|38:00|main|rule_metrics.bert.trained.wiki|/scratch/study
+9|QOSMaxCpuPerJobLimit|4|1872M|38:00|main|rule_metrics.albert.trained.wiki|/scratch/study
+10|Priority|1|900M|9:00|main|rule_extract_wildcards_gpt2|/scratch/study
+11|Resources|1|900M|9:00|main|rule_extract_wildcards_bert|/scratch/study
+12|QOSMaxJobsPerUserLimit|1|900M|9:00|main|rule_extract_wildcards_bert|/scratch/study
+13|PartitionTimeLimit|1|900M|9:00|short|rule_extract_wildcards_bert|/scratch/study2
+END"""
+
+
+def test_jobs_that_wait_for_ever_are_told_from_those_that_wait(slurm):
+    slurm(squeue=QUEUE)
+    found = dict(cluster.stuck("/scratch/study"))
+    assert set(found) == {"7", "8", "9"}
+    assert found["7"].startswith(
+        "SLURM job 7 (rule_metrics.gpt2.trained.wiki) will not start (PartitionTimeLimit): it asks "
+        "partition short for 4 CPUs, 2052M of memory and 1:16:00 of time."
+    )
+
+
+def test_a_queue_that_does_not_answer_is_no_finding(slurm):
+    slurm(squeue="echo squeue: error; exit 1")
+    assert not list(cluster.stuck("/scratch/study"))
+
+
+def test_each_job_that_waits_for_ever_is_told_of_once(slurm, monkeypatch, tmp_path):
+    slurm(squeue=f"echo >> {tmp_path}/looks\n{QUEUE}")
+    monkeypatch.setattr(cluster, "BETWEEN_LOOKS", 0.01)
+    said = []
+    cluster.watch("/scratch/study", said.append)
+    end = time.monotonic() + 20
+    while not (tmp_path / "looks").exists() or len((tmp_path / "looks").read_text()) < 4:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    monkeypatch.setattr(cluster, "BETWEEN_LOOKS", 10**6)
+    assert len(said) == 3

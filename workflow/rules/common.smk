@@ -108,7 +108,7 @@ def work_on(model, weights):
 
 
 def refuse_silent_slurm(workflow):
-    """Stop before a job is submitted to a SLURM where the run would hang, without a word."""
+    """Stop before a run that would hang without a word on SLURM, and tell of jobs that do."""
     if workflow.executor_plugin.name == "slurm":
         try:
             cluster.refuse_silence(workflow.executor_settings.status_command)
@@ -118,6 +118,7 @@ def refuse_silent_slurm(workflow):
                     cluster.refuse_unknown_accounts(account)
         except UserError as error:
             sys.exit(str(error))
+        cluster.watch(os.getcwd(), logger.warning)
 
 
 def checkpoints(config, where):

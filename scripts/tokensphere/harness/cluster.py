@@ -5,12 +5,21 @@ from __future__ import annotations
 import getpass
 import re
 import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
 
 from tokensphere.harness.errors import UserError
 
 PATIENCE = 60  # seconds that SLURM is given to answer
 # Seconds. Snakemake asks after its jobs at least so often; SLURM must remember them for longer.
 LONGEST_PAUSE = 180
+BETWEEN_LOOKS = 60  # seconds between two looks at what waits
+# Why SLURM lets a job wait that can never start as it was submitted; time ends all other waits.
+NEVER = re.compile(
+    r"Partition(Config|NodeLimit|TimeLimit)|BadConstraints|Invalid(Account|QOS)"
+    r"|(Account|QOS)NotAllowed|\w+PerJob(Limit)?"
+)
 
 
 def refuse_silence(status_command: str | None) -> None:
@@ -85,6 +94,52 @@ def refuse_unknown_accounts(named: str | None) -> None:
             f"SLURM knows no account {', '.join(sorted(unknown))} of yours",
             f"yours are: {', '.join(sorted(known))}",
         )
+
+
+def watch(folder: str, say: Callable[[str], None]) -> None:
+    """Tell of jobs that SLURM keeps in its queue for ever, while Snakemake waits for them.
+
+    Parameters
+    ----------
+    folder : str
+        Where Snakemake runs; its jobs run there too.
+    say : callable
+        Takes a sentence for each such job, once. It is called from a thread of its own, which ends
+        with the process.
+    """
+
+    def look() -> None:
+        told: set[str] = set()
+        while True:
+            time.sleep(BETWEEN_LOOKS)
+            for number, sentence in stuck(folder):
+                if number not in told:
+                    told.add(number)
+                    say(sentence)
+
+    threading.Thread(target=look, name="jobs that wait for ever", daemon=True).start()
+
+
+def stuck(folder: str) -> Iterator[tuple[str, str]]:
+    """List this user's jobs from a folder that ask for more than they can ever get.
+
+    Yields
+    ------
+    number, sentence : str
+        The job's number, and which job waits, why, and what can be done.
+    """
+    fields = "%i|%r|%C|%m|%l|%P|%k|%Z"
+    code, answer = _ask("squeue", "-h", "-t", "PENDING", "-u", getpass.getuser(), "-o", fields)
+    for line in [] if code else answer.splitlines():
+        number, reason, cpus, memory, limit, partition, comment, where = line.split("|", 7)
+        if where == folder and NEVER.fullmatch(reason):
+            yield (
+                number,
+                f"SLURM job {number} ({comment}) will not start ({reason}): it asks partition "
+                f"{partition} for {cpus} CPUs, {memory} of memory and {limit} of time. "
+                "Press Ctrl-C, then name another partition or ask for less: "
+                'docs/clusters.md, "A job waits for ever"',
+            )
 
 
 def _ask(*command: str) -> tuple[int, str]:
