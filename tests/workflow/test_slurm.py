@@ -1,6 +1,7 @@
 """Runs on a real SLURM cluster of one node: the same results, and what goes wrong on clusters.
 
-Where SLURM is not installed these are skipped. The long ones run with TOKENSPHERE_SLURM=all.
+Where SLURM is not installed these are skipped. TOKENSPHERE_SLURM=tiny adds all of config/tiny.yaml
+(as in CI), TOKENSPHERE_SLURM=all what goes wrong, too.
 """
 
 import os
@@ -19,9 +20,10 @@ from tools.cluster import Cluster, missing
 
 REPOSITORY = Path(__file__).parents[2]
 PLUGIN = Path(os.environ.get("TOKENSPHERE_SLURM_PLUGIN", f"{sys.prefix}/slurm"))
-LONG = pytest.mark.skipif(
-    os.environ.get("TOKENSPHERE_SLURM") != "all",
-    reason="takes minutes: set TOKENSPHERE_SLURM=all",
+WANTED = os.environ.get("TOKENSPHERE_SLURM")
+LONG = pytest.mark.skipif(WANTED != "all", reason="takes minutes: set TOKENSPHERE_SLURM=all")
+WHOLE = pytest.mark.skipif(
+    WANTED not in ("all", "tiny"), reason="takes minutes: set TOKENSPHERE_SLURM=tiny"
 )
 
 FIGURE = "fig04_histogram_random"
@@ -132,10 +134,10 @@ class Submitting:
         process = self.start(*arguments)
         return self.ends(process)
 
-    def ends(self, process):
+    def ends(self, process, patience=PATIENCE):
         """Wait for Snakemake to end well."""
         try:
-            status = process.wait(PATIENCE)
+            status = process.wait(patience)
         except subprocess.TimeoutExpired as error:
             raise AssertionError(f"no end: {self.log.read_text()}") from error
         assert status == 0, self.log.read_text()
@@ -197,6 +199,26 @@ def test_a_run_on_the_cluster_gives_what_a_local_run_gives(cluster, submit, work
     with_gpu = [job for job in jobs if "gpu" in job.split()[2]]
     assert len(with_gpu) == 2
     assert all("rule_extract" in job for job in with_gpu)
+
+
+@WHOLE
+def test_tiny_yaml_on_the_cluster_gives_what_a_local_run_gives(
+    cluster, submit, workspace, before, tmp_path
+):
+    if cluster.accounting:
+        pytest.skip("once is enough")
+    for made in (workspace, local := before.copy(tmp_path / "local")):
+        made.config = yaml.safe_load((made.folder / "config/tiny.yaml").read_text())
+    local.make()
+    submitting = submit()
+    out = submitting.ends(submitting.start(), patience=4 * PATIENCE)
+    assert workspace.results() == local.results()
+    assert not list((workspace.folder / "results").rglob("*.part"))
+    # Of 108 jobs 85 go to the cluster, those of the metrics and text views as one for each run.
+    assert "108 of 108 steps (100%) done" in out
+    logs = re.findall(r"has been submitted with SLURM jobid \d+ \(log: \S+/slurm/(\w+)", out)
+    assert len(logs) == 30
+    assert logs.count("group_metrics") == 4
 
 
 def test_without_accounts_nothing_is_submitted_that_would_never_be_seen_to_end(
