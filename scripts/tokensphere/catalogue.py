@@ -148,9 +148,7 @@ def chosen(
     catalogue: Mapping[str, Any],
     metrics: Mapping[str, Any],
     config: Mapping[str, Any],
-    causal: Mapping[str, bool],
-    layers: Mapping[str, int],
-    found: Mapping[str, sources.Source],
+    checkpoints: Mapping[str, sources.Checkpoint],
 ) -> tuple[list[Figure], list[str]]:
     """Choose the figures that a configuration asks for and has the runs for.
 
@@ -162,12 +160,8 @@ def chosen(
         The catalogue of metrics.
     config : mapping
         As `config.check` returns it.
-    causal : mapping
-        Model -> whether its attention is causal.
-    layers : mapping
-        Model -> how many layers it was trained with.
-    found : mapping
-        Model -> its source, as `sources.resolve` returns it.
+    checkpoints : mapping
+        Model -> what is known of it.
 
     Returns
     -------
@@ -181,13 +175,13 @@ def chosen(
     for name, entry in catalogue.items():
         if wanted != "all" and name not in wanted:
             continue
-        lacking = _lacking(entry, config, causal)
+        lacking = _lacking(entry, config, checkpoints)
         if lacking and wanted == "all" and not _models(entry, config):
             continue
         if lacking:
             skipped.append(f"{name} is skipped: {lacking}")
         else:
-            figures.append(_figure(name, entry, metrics, config, layers, found))
+            figures.append(_figure(name, entry, metrics, config, checkpoints))
     return figures, skipped
 
 
@@ -228,14 +222,17 @@ def _weights(kind: str, seeds: str, model: str, config: Mapping[str, Any]) -> li
 
 
 def _lacking(
-    entry: Mapping[str, Any], config: Mapping[str, Any], causal: Mapping[str, bool]
+    entry: Mapping[str, Any],
+    config: Mapping[str, Any],
+    checkpoints: Mapping[str, sources.Checkpoint],
 ) -> str:
     """Say what a figure needs and the configuration lacks; empty if nothing."""
     models = _models(entry, config)
     if not models:
         return "add `revisions:` to a model (docs/sweeps.md)"
     listed = " or ".join(dict.fromkeys(map(sweeps.sweep_of, models)))
-    if entry.get("causal") and (both_ways := [model for model in models if not causal[model]]):
+    both_ways = [model for model in models if not checkpoints[model].causal]
+    if entry.get("causal") and both_ways:
         role = next(one for one in entry["models"] if config["roles"][one] == both_ways[0])
         return f"{both_ways[0]} is not causal; name a causal model as roles.{role}"
     for kind in entry["weights"]:
@@ -256,8 +253,7 @@ def _figure(
     entry: dict[str, Any],
     metrics: Mapping[str, Any],
     config: Mapping[str, Any],
-    layers: Mapping[str, int],
-    found: Mapping[str, sources.Source],
+    checkpoints: Mapping[str, sources.Checkpoint],
 ) -> Figure:
     prompts = list(config["prompts"])
     if entry["prompts"] == "one":
@@ -275,7 +271,8 @@ def _figure(
     drawn = select(entry["weights"])
     drawn_from = {*entry["tables"], *entry.get("arrays", [])}
     params = {
-        "title": entry["title"] + STAND_IN * any("stand_in" in found[run.model] for run in drawn),
+        "title": entry["title"]
+        + STAND_IN * any("stand_in" in checkpoints[run.model].source for run in drawn),
         "tables": entry["tables"],
         "options": entry["options"],
         "constants": {
@@ -285,7 +282,7 @@ def _figure(
             or drawn_from & {*taker["writes"].values(), *taker.get("arrays", {}).values()}
             for key, value in constants(config, taker).items()
         },
-        "runs": [_legend(run, config, layers, found) for run in drawn],
+        "runs": [_legend(run, config, checkpoints) for run in drawn],
         "prompt": config["figures"]["prompt"],
         "baseline": config["figures"]["baseline"],
         "controls": [prompt for prompt in prompts if config["prompts"][prompt]["control"]],
@@ -296,11 +293,10 @@ def _figure(
 def _legend(
     run: Run,
     config: Mapping[str, Any],
-    layers: Mapping[str, int],
-    found: Mapping[str, sources.Source],
+    checkpoints: Mapping[str, sources.Checkpoint],
 ) -> dict[str, Any]:
     """Return what a figure says about a run, its model's colour, and where it is cut."""
-    entry = config["models"][run.model]
+    entry, checkpoint = config["models"][run.model], checkpoints[run.model]
     families = list(dict.fromkeys(map(sweeps.sweep_of, config["models"])))
     position = families.index(sweeps.sweep_of(run.model))
     return {
@@ -308,12 +304,12 @@ def _legend(
         "weights": run.weights,
         "prompt": run.prompt,
         "label": label(run.model, config),
-        "weights_are": weights_are(run, found),
-        "in_short": weights_are(run, found, short=True),
+        "weights_are": weights_are(run, checkpoints),
+        "in_short": weights_are(run, checkpoints, short=True),
         "colour": entry.get("colour", COLOURS[position % len(COLOURS)]),
-        **({"stand_in": found[run.model]["stand_in"]} if "stand_in" in found[run.model] else {}),
+        **{key: value for key, value in checkpoint.source.items() if key == "stand_in"},
         **(
-            {"cut": cut(run.model, config), "trained_layers": layers[run.model]}
+            {"cut": cut(run.model, config), "trained_layers": checkpoint.layers}
             if "iterations" in entry
             else {}
         ),
@@ -379,19 +375,21 @@ def training(model: str, config: Mapping[str, Any]) -> dict[str, Any]:
     return {"sweep": sweeps.sweep_of(model), "step": models[model]["step"]}
 
 
-def weights_are(run: Run, found: Mapping[str, sources.Source], *, short: bool = False) -> str:
+def weights_are(
+    run: Run, checkpoints: Mapping[str, sources.Checkpoint], *, short: bool = False
+) -> str:
     """Return how figures and tables call the weights of a run.
 
     Parameters
     ----------
     run : Run
-    found : mapping
-        Model -> its source, as `sources.resolve` returns it.
+    checkpoints : mapping
+        Model -> what is known of it.
     short : bool
         As there is room for in a picture: weights that stand in for published ones are then called
         no more than that.
     """
-    source = found[run.model]
+    source = checkpoints[run.model].source
     trained = "stand-in" if short and "stand_in" in source else sources.honest_weights(source)
     if run.weights == "trained":
         return trained

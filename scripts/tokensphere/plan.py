@@ -38,20 +38,8 @@ class Plan:
         self.drawn = catalogue.load(workflow / "workflow/figures.yaml")
         schema = workflow / "workflow/schemas/config.schema.yaml"
         self.config = configuration.check(given, schema, self.drawn, where)
-        known = {}
-        for name, model in self.config["models"].items():
-            place = f"{where}: models.{name}.source"
-            source = sources.resolve(model["source"], name, self.config["local_models"], place)
-            known[name] = sources.look_up(source, place, cache, model.get("iterations", 0))
-        self.sources = {model: one.source for model, one in known.items()}
-        figures, _ = catalogue.chosen(
-            self.drawn,
-            self.metrics,
-            self.config,
-            causal={model: one.causal for model, one in known.items()},
-            layers={model: one.layers for model, one in known.items()},
-            found=self.sources,
-        )
+        self.checkpoints = sources.look_up_all(self.config, where, cache)
+        figures, _ = catalogue.chosen(self.drawn, self.metrics, self.config, self.checkpoints)
         self.figures = {figure.name: figure for figure in figures}
         self.runs = {tuple(run) for run in catalogue.runs(self.config)}
         self.weights = {tuple(run) for run in catalogue.weight_sets(self.config)}
@@ -82,7 +70,7 @@ class Plan:
             return {"settings": catalogue.settings(model, self.config)}
         return {
             "label": catalogue.label(model, self.config),
-            "weights_are": catalogue.weights_are(catalogue.Run(*given), self.sources),
+            "weights_are": catalogue.weights_are(catalogue.Run(*given), self.checkpoints),
         }
 
 

@@ -181,6 +181,41 @@ def revisions() -> dict[str, str]:
     return pinned
 
 
+def look_up_all(
+    config: Mapping[str, Any], where: str, cache: hashes.Cache, *, download: bool = False
+) -> dict[str, Checkpoint]:
+    """Look up the checkpoint of every model of a configuration.
+
+    Parameters
+    ----------
+    config : mapping
+        As `config.check` returns it.
+    where : str
+        How errors call the configuration.
+    cache : hashes.Cache
+        Of the files' hashes.
+    download : bool
+        Whether models of the hub are about to be downloaded: those that are not there are then no
+        error, and nothing is known of them.
+
+    Raises
+    ------
+    UserError
+        If a checkpoint is not there, or is none that can be run.
+    """
+    found = {}
+    for name, model in config["models"].items():
+        place = f"{where}: models.{name}.source"
+        try:
+            source = resolve(model["source"], name, config["local_models"], place)
+            found[name] = look_up(source, place, cache, model.get("iterations", 0))
+        except UserError:
+            if not download or "hub" not in model["source"]:
+                raise
+            found[name] = Checkpoint(model["source"], None, "", causal=False, mb=0)
+    return found
+
+
 def look_up(source: Source, where: str, cache: hashes.Cache, iterations: int = 0) -> Checkpoint:
     """Find a model's checkpoint and what the workflow's plan depends on.
 

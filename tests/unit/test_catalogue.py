@@ -9,6 +9,7 @@ import yaml
 from tokensphere import catalogue
 from tokensphere.catalogue import Run
 from tokensphere.drawing import curves
+from tokensphere.sources import Checkpoint
 
 CURVES = {
     "title": "Curves",
@@ -72,14 +73,15 @@ def config():
     }
 
 
-def sources_of(config):
-    return {model: entry["source"] for model, entry in config["models"].items()}
+def checkpoints_of(config, both_ways=()):
+    return {
+        model: Checkpoint(entry["source"], None, "", causal=model not in both_ways, mb=0, layers=12)
+        for model, entry in config["models"].items()
+    }
 
 
 def choose(config, figures=FIGURES, metrics=METRICS, both_ways=()):
-    causal = {model: model not in both_ways for model in config["models"]}
-    layers = dict.fromkeys(config["models"], 12)
-    chosen, skipped = catalogue.chosen(figures, metrics, config, causal, layers, sources_of(config))
+    chosen, skipped = catalogue.chosen(figures, metrics, config, checkpoints_of(config, both_ways))
     return {figure.name: figure for figure in chosen}, skipped
 
 
@@ -341,7 +343,7 @@ def test_figures_and_tables_call_weights_what_they_are(config):
         "trained": "trained (4-bit weights, dequantised)",
         "norm_matched.1": "norm_matched.1",
     }
-    assert catalogue.weights_are(Run("gpt", "trained", "wiki"), sources_of(config)) == "trained"
+    assert catalogue.weights_are(Run("gpt", "trained", "wiki"), checkpoints_of(config)) == "trained"
     assert catalogue.label("gpt", config) == "GPT"
     assert catalogue.label("bert", config) == "bert"
 

@@ -14,6 +14,7 @@ from matplotlib.colors import to_hex
 from tokensphere import catalogue, statistics, tables
 from tokensphere.drawing import captions, curves, histograms, readings, style
 from tokensphere.harness import records
+from tokensphere.sources import Checkpoint
 from tools.captions import as_read
 
 ROOT = Path(__file__).parents[2]
@@ -1577,9 +1578,11 @@ def of_heads(panels):
 
 def real_figure(name, config, final=False, scale="linear", matched=True):
     """A figure of the real catalogue: its numbers, assembled, and what its script knows of it."""
-    causal = dict.fromkeys(config["models"], True)
-    found = {model: entry["source"] for model, entry in config["models"].items()}
-    chosen, _ = catalogue.chosen(CATALOGUE, METRICS, config, causal, layers={}, found=found)
+    known = {
+        model: Checkpoint(entry["source"], None, "", causal=True, mb=0)
+        for model, entry in config["models"].items()
+    }
+    chosen, _ = catalogue.chosen(CATALOGUE, METRICS, config, known)
     (figure,) = [one for one in chosen if one.name == name]
     facts, options = figure.params, figure.params["options"]
     if figure.entry["draw"] == "histograms":

@@ -10,6 +10,7 @@ from matplotlib.colors import to_hex
 from tokensphere import catalogue, tables
 from tokensphere.drawing import captions, populations, style
 from tokensphere.populations import POPULATIONS
+from tokensphere.sources import Checkpoint
 from tools.captions import as_read
 
 NAN = math.nan
@@ -391,8 +392,9 @@ def caption(root, tmp_path):
         real = catalogue.load(root / "workflow/figures.yaml")
         metrics = catalogue.load(root / "workflow/metrics.yaml")
         config = config or configuration()
-        found = {"gpt": config["models"]["gpt"]["source"]}
-        chosen, _ = catalogue.chosen(real, metrics, config, {"gpt": True}, {}, found)
+        source = config["models"]["gpt"]["source"]
+        known = {"gpt": Checkpoint(source, None, "", causal=True, mb=0)}
+        chosen, _ = catalogue.chosen(real, metrics, config, known)
         (figure,) = [one for one in chosen if one.name == name]
         shown = NAMES[:1] if reading == "published" else NAMES
         rows = data[data["reading"].isin(shown)].to_dict("records")

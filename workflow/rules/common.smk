@@ -121,24 +121,6 @@ def refuse_silent_slurm(workflow):
         cluster.watch(os.getcwd(), logger.warning)
 
 
-def checkpoints(config, where):
-    """Look up every model's checkpoint; what download_models will fetch need not be there."""
-    cache = hashes.Cache(Path(config["cache"]) / "hashes.json")
-    found = {}
-    for name, model in config["models"].items():
-        place = f"{where}: models.{name}.source"
-        try:
-            source = sources.resolve(model["source"], name, config["local_models"], place)
-            iterations = model.get("iterations", 0)
-            found[name] = sources.look_up(source, place, cache, iterations)
-        except UserError:
-            if "hub" not in model["source"] or "download_models" not in sys.argv:
-                raise
-            found[name] = sources.Checkpoint(model["source"], None, "", False, 0)
-    cache.save()
-    return found
-
-
 WHERE = ", ".join(here(file) for file in workflow.configfiles) or "config"
 try:
     METRICS = catalogue.load(HOME / "workflow/metrics.yaml")
@@ -149,7 +131,9 @@ try:
         figures=FIGURE_CATALOGUE,
         where=WHERE,
     )
-    CHECKPOINTS = checkpoints(CONFIG, WHERE)
+    KNOWN = hashes.Cache(Path(CONFIG["cache"]) / "hashes.json")
+    CHECKPOINTS = sources.look_up_all(CONFIG, WHERE, KNOWN, download="download_models" in sys.argv)
+    KNOWN.save()
 except UserError as error:
     sys.exit(str(error))
 
@@ -161,16 +145,8 @@ os.environ.update(
     TOKENSPHERE_REDACT="yes" if CONFIG["redact"] else "",
 )
 
-FOUND = {model: checkpoint.source for model, checkpoint in CHECKPOINTS.items()}
 RUNS = catalogue.runs(CONFIG)
-FIGURES, SKIPPED = catalogue.chosen(
-    FIGURE_CATALOGUE,
-    METRICS,
-    CONFIG,
-    causal={model: found.causal for model, found in CHECKPOINTS.items()},
-    layers={model: found.layers for model, found in CHECKPOINTS.items()},
-    found=FOUND,
-)
+FIGURES, SKIPPED = catalogue.chosen(FIGURE_CATALOGUE, METRICS, CONFIG, CHECKPOINTS)
 ASKED = catalogue.asked(METRICS, FIGURES, CONFIG)
 COLLECTED = {table for metric in METRICS.values() for table in metric["collect"]}
 for sentence in SKIPPED:

@@ -83,7 +83,7 @@ rule collect:
             {
                 **run._asdict(),
                 "label": catalogue.label(run.model, CONFIG),
-                "weights_are": catalogue.weights_are(run, FOUND),
+                "weights_are": catalogue.weights_are(run, CHECKPOINTS),
                 **catalogue.training(run.model, CONFIG),
             }
             for run in collected(wildcards.table)

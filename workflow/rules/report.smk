@@ -66,7 +66,7 @@ rule text_view:
         runtime=minutes(resources.geometry),
     params:
         label=lambda wildcards: catalogue.label(wildcards.model, CONFIG),
-        weights_are=lambda wildcards: catalogue.weights_are(catalogue.Run(*wildcards), FOUND),
+        weights_are=lambda wildcards: catalogue.weights_are(catalogue.Run(*wildcards), CHECKPOINTS),
         # Depending on `input` keeps it out of rerun triggers: it changes no view, it refuses one.
         where=lambda wildcards, input: {"redact": CONFIG["redact"]},
         versions=versions("text_view.py"),

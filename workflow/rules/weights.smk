@@ -74,7 +74,7 @@ rule collect_weights:
                 "model": run.model,
                 "weights": run.weights,
                 "label": catalogue.name(run.model, CONFIG),
-                "weights_are": catalogue.weights_are(run, FOUND),
+                "weights_are": catalogue.weights_are(run, CHECKPOINTS),
                 **catalogue.training(run.model, CONFIG),
             }
             for run in catalogue.weight_sets(CONFIG)
