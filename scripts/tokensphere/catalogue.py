@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 
-from tokensphere import sources, sweeps
+from tokensphere import sources, sweeps, yaml_files
 from tokensphere.config import SCHEMES
 
 # Colour-blind safe (the values of seaborn's "colorblind" palette), in an order in which
@@ -140,7 +139,7 @@ def text_views(config: Mapping[str, Any]) -> list[Run]:
 
 def load(path: Path) -> dict[str, dict[str, Any]]:
     """Read a catalogue, of metrics or of figures."""
-    entries: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    entries: dict[str, dict[str, Any]] = yaml_files.read(path)
     return entries
 
 

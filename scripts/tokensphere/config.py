@@ -9,11 +9,10 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from tokensphere import prompts, sweeps
+from tokensphere import prompts, sweeps, yaml_files
 from tokensphere.harness.errors import UserError
 
 SCHEMES = ("norm_matched", "orthogonal", "gaussian", "shuffled")
@@ -49,7 +48,7 @@ def check(config: Mapping[str, Any], schema: Path, figures: Iterable[str], where
     UserError
         That names key, value and what to write instead.
     """
-    rules = yaml.safe_load(schema.read_text(encoding="utf-8"))
+    rules = yaml_files.read(schema)
     error = next(iter(_errors(config, rules)), None)
     if error is not None:
         raise _explain(error, rules, where)

@@ -7,9 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import yaml
 
-from tokensphere import audit, catalogue
+from tokensphere import audit, catalogue, yaml_files
 from tokensphere.chain import Chain, Job
 from tokensphere.harness import closure
 from tokensphere.harness.errors import UserError
@@ -74,7 +73,7 @@ def find(found: Chain, name: str, workflow: Path) -> tuple[str, list[Job]]:
 def _keys(workflow: Path) -> list[str]:
     """List the keys that a configuration may have; models and prompts go by their own names."""
     schema = workflow / "workflow/schemas/config.schema.yaml"
-    properties = yaml.safe_load(schema.read_text(encoding="utf-8"))["properties"]
+    properties = yaml_files.read(schema)["properties"]
     return [
         key
         for section, rule in properties.items()

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 
-from tokensphere import catalogue, hashes, sources
+from tokensphere import catalogue, hashes, sources, yaml_files
 from tokensphere import config as configuration
 from tokensphere.chain import Job
 
@@ -33,7 +32,7 @@ class Plan:
         where = ", ".join(files)
         given: dict[str, Any] = {}
         for file in files:
-            merge(given, yaml.safe_load(Path(file).read_text(encoding="utf-8")))
+            merge(given, yaml_files.read(file))
         self.metrics = catalogue.load(workflow / "workflow/metrics.yaml")
         self.drawn = catalogue.load(workflow / "workflow/figures.yaml")
         schema = workflow / "workflow/schemas/config.schema.yaml"

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from huggingface_hub import constants
 
-from tokensphere import hashes
+from tokensphere import hashes, yaml_files
 from tokensphere.harness.errors import UserError
 
 CONFIG = "config.json"
@@ -177,7 +176,7 @@ def revisions() -> dict[str, str]:
     """Read which commit of each hub source is pinned, by `pinned_as`; empty where none is."""
     if not REVISIONS.is_file():
         return {}
-    pinned: dict[str, str] = yaml.safe_load(REVISIONS.read_text(encoding="utf-8")) or {}
+    pinned: dict[str, str] = yaml_files.read(REVISIONS) or {}
     return pinned
 
 

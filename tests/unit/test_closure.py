@@ -154,7 +154,8 @@ FLOORS = [
     "sphere energy spectrum similarity matrices clusters laplacian partitions pieces "
     "populations masks routing received leaders plateaus projections tracking theory statistics",
     "store tables arrays prompts sources checks models baselines weight_cache weight_sets "
-    "weight_tables dequantised shapes downloads config sweeps hashes catalogue text_view resources",
+    "weight_tables dequantised shapes downloads config yaml_files sweeps hashes catalogue "
+    "text_view resources",
     "extraction particles",
     "drawing claims audit chain plan impact command",
 ]

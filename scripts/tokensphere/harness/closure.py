@@ -43,8 +43,8 @@ def _imports(path: Path) -> tuple[str, ...]:
 
 
 def _executed(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a syntax tree but those that a type checker alone reads."""
-    waiting = [tree]
+    """Yield the statements of a syntax tree but those that a type checker alone reads."""
+    waiting = [tree]  # no expression holds a statement
     while waiting:
         node = waiting.pop()
         match node:
@@ -52,7 +52,9 @@ def _executed(tree: ast.AST) -> Iterator[ast.AST]:
                 waiting += node.orelse
             case _:
                 yield node
-                waiting += ast.iter_child_nodes(node)
+                waiting += (
+                    part for part in ast.iter_child_nodes(node) if not isinstance(part, ast.expr)
+                )
 
 
 def _modules(name: str, scripts: Path) -> Iterator[Path]:
