@@ -18,7 +18,7 @@ run: install
 
 # One worker takes the tests that run the workflow, on two cores, the other everything else.
 test: install check
-	$(BIN)/pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/pytest --numprocesses 2
 
 # Others: make rehearsal OPTIONS="--tiny --models gpt2 albert-base-v2"
 rehearsal: install

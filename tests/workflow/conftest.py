@@ -35,13 +35,6 @@ def base_config() -> dict:
     }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of this folder in one worker: a finished run is made once, for all of them."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.xdist_group("workflow"))
-
-
 class Workspace:
     """A folder with a copy of the code, a configuration and a tiny GPT-2-shape checkpoint."""
 
