@@ -23,6 +23,9 @@ include: "workflow/rules/figures.smk"
 include: "workflow/rules/report.smk"
 
 
+refuse_unknown_rules(workflow)
+
+
 onstart:
     refuse_silent_slurm(workflow)
 

@@ -36,7 +36,7 @@ KINDS = {
     STALE: "what a figure was made from is another now; run the workflow again",
     TAMPERED: "a result is not what its job wrote, and its time stamp does not show it",
     EDITED: "a result was written again after its job had ended",
-    MISSING: "a file that the records name is not there",
+    MISSING: "a file that the records name is not there; snakemake makes it if it is named",
     UNRECORDED: "a file that no record says anything about",
 }
 DISKS = 4  # files that are hashed at once

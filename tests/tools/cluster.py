@@ -3,10 +3,10 @@
 python tests/tools/cluster.py start FOLDER [--accounting] [--enforce-memory]
 python tests/tools/cluster.py stop FOLDER
 
-`start` prints the lines that let the commands of SLURM, and Snakemake, find the cluster. Nothing
-is written outside the folder: with no SLURM configuration in /etc, programs that look for one in
-passing do not wait for a cluster that is gone. Needs root and the Debian packages slurm-wlm and
-munge; for accounting slurmdbd and mariadb-server, too.
+`start` prints the lines that let SLURM's commands, and Snakemake, find the cluster, of one that
+runs already, too. Nothing is written outside the folder: with no SLURM configuration in /etc,
+programs that look for one in passing do not wait for a cluster that is gone. Needs root and the
+Debian packages slurm-wlm and munge; for accounting slurmdbd and mariadb-server, too.
 """
 
 from __future__ import annotations
@@ -97,11 +97,12 @@ class Cluster:
         return done.stdout.strip()
 
     def start(self) -> None:
-        """Start the daemons; return when the node takes jobs."""
+        """Start the daemons, if they do not run; return when the node takes jobs."""
         if self._list.exists():
-            raise RuntimeError(
-                f"a cluster runs from {self.folder}, or was not stopped: stop it first"
-            )
+            with suppress(RuntimeError, subprocess.TimeoutExpired):
+                self.ask("scontrol", "ping")
+                return  # it runs
+            self.stop()
         for name in ("bin", "state", "spool", "log", "dev", "munge"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._configure()
@@ -116,10 +117,10 @@ class Cluster:
             self.stop()
             raise
 
-    def stop(self) -> None:
-        """End the daemons that `start` started, and these alone."""
+    def stop(self) -> bool:
+        """End the daemons that `start` started, and these alone; say whether there were any."""
         if not self._list.exists():
-            return
+            return False
         with suppress(RuntimeError, subprocess.TimeoutExpired):
             self.ask("scancel", "--user=root", "--quiet", check=False)
             time.sleep(0.5)  # the node kills the jobs' processes
@@ -133,6 +134,7 @@ class Cluster:
                     except psutil.TimeoutExpired:
                         daemon.kill()
         self._list.unlink()
+        return True
 
     def _configure(self) -> None:
         host = socket.gethostname().partition(".")[0]
@@ -341,7 +343,8 @@ def main() -> None:
         cpus=arguments.cpus,
     )
     if arguments.what == "stop":
-        cluster.stop()
+        if not cluster.stop():
+            sys.exit(f"no cluster runs from {folder}")
         return
     lacking = missing(accounting=arguments.accounting)
     if lacking:

@@ -13,6 +13,8 @@ def slurm(monkeypatch, tmp_path):
     """Return a function that puts commands of SLURM into place: name -> shell script."""
 
     def has(**commands):
+        if "sacct" in commands:
+            commands = {"scontrol": "exit 0", **commands}
         for name, script in commands.items():
             program = tmp_path / name
             program.write_text(f"#!/bin/sh\n{script}\n")
@@ -39,6 +41,13 @@ def test_accounting_that_hangs_is_refused(slurm, monkeypatch):
     slurm(sacct="exec sleep 20")
     with pytest.raises(UserError, match=r"no answer from sacct within 0\.2 s"):
         cluster.refuse_silence("sacct")
+
+
+@pytest.mark.parametrize("asked", ["sacct", "squeue"])
+def test_a_cluster_that_cannot_be_reached_is_told_from_one_without_accounts(slurm, asked):
+    slurm(scontrol="echo DNS SRV lookup failed; exit 1", sacct="exit 1")
+    with pytest.raises(UserError, match=r"SLURM does not answer \(DNS SRV lookup failed\)"):
+        cluster.refuse_silence(asked)
 
 
 @pytest.mark.parametrize("seconds", [181, 300])
@@ -80,6 +89,14 @@ def test_an_account_of_nobody_is_refused_with_those_there_are(slurm):
 def test_where_slurm_lists_no_accounts_any_will_do(slurm, script):
     slurm(sacctmgr=script)
     cluster.refuse_unknown_accounts("any")
+
+
+def test_resources_of_a_rule_that_is_none_are_refused():
+    cluster.refuse_unknown_rules(["extract"], ["extract", "fiedler"])
+    with pytest.raises(UserError, match="no such rule") as refused:
+        cluster.refuse_unknown_rules(["extract", "fidler"], ["extract", "fiedler"])
+    assert "--set-resources fidler" in str(refused.value)
+    assert refused.value.hint == "write fiedler"
 
 
 QUEUE = """cat <<'END'

@@ -121,6 +121,15 @@ def refuse_silent_slurm(workflow):
         cluster.watch(os.getcwd(), logger.warning)
 
 
+def refuse_unknown_rules(workflow):
+    """Stop where resources are set for a rule that is none; of figures, for one that is none."""
+    known = {rule.name for rule in workflow.rules} | {*FIGURE_CATALOGUE, "all"}
+    try:
+        cluster.refuse_unknown_rules(workflow.resource_settings.overwrite_resources, known)
+    except UserError as error:
+        sys.exit(str(error))
+
+
 WHERE = ", ".join(here(file) for file in workflow.configfiles) or "config"
 try:
     METRICS = catalogue.load(HOME / "workflow/metrics.yaml")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import getpass
 import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from tokensphere.harness.errors import UserError
 
@@ -36,15 +37,6 @@ def refuse_silence(status_command: str | None) -> None:
         If SLURM does not answer, keeps no accounts for `sacct`, or forgets what has ended before
         `squeue` is asked again.
     """
-    if status_command == "sacct":
-        code, answer = _ask("sacct", "-X", "--starttime", "now")
-        if code:
-            raise UserError(
-                "the cluster",
-                f"SLURM keeps no accounts that sacct could show ({answer})",
-                "add --slurm-status-command squeue",
-            )
-        return
     code, answer = _ask("scontrol", "show", "config")
     if code:
         raise UserError(
@@ -52,6 +44,15 @@ def refuse_silence(status_command: str | None) -> None:
             f"SLURM does not answer ({answer})",
             "run Snakemake where sinfo shows the partitions: on a login node",
         )
+    if status_command == "sacct":
+        code, said = _ask("sacct", "-X", "--starttime", "now")
+        if code:
+            raise UserError(
+                "the cluster",
+                f"SLURM keeps no accounts that sacct could show ({said})",
+                "add --slurm-status-command squeue",
+            )
+        return
     age = re.search(r"MinJobAge\s*=\s*(\d+)", answer)
     if age and int(age[1]) <= LONGEST_PAUSE:
         raise UserError(
@@ -60,6 +61,32 @@ def refuse_silence(status_command: str | None) -> None:
             f"{LONGEST_PAUSE} s",
             "add --slurm-status-command sacct, or ask the administrators for a larger MinJobAge",
         )
+
+
+def refuse_unknown_rules(named: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse resources for a rule that is none: Snakemake would leave them out without a word.
+
+    Parameters
+    ----------
+    named : iterable of str
+        The rules of `--set-resources`, or of `set-resources` in a profile.
+    known : iterable of str
+        All rules that there can be.
+
+    Raises
+    ------
+    UserError
+        If one is not known.
+    """
+    known = set(known)
+    for rule in named:
+        if rule not in known:
+            near = difflib.get_close_matches(rule, known, n=1)
+            raise UserError(
+                f"--set-resources {rule}",
+                "there is no such rule",
+                f"write {near[0]}" if near else "snakemake --list-rules names all",
+            )
 
 
 def refuse_unknown_accounts(named: str | None) -> None:
