@@ -103,12 +103,11 @@ class Submitting:
 
     def start(self, *arguments):
         """Start Snakemake in the background; a later `stop` ends it if nothing else did."""
-        status = [] if self.cluster.accounting else ["--slurm-status-command", "squeue"]
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "snakemake", "--configfile", "config/test.yaml"),
-                    *("--profile", "profiles/slurm", *status),
+                    *("--profile", "profiles/slurm"),
                     *("--slurm-init-seconds-before-status-checks", "6", *arguments),
                 ],
                 cwd=self.workspace.folder,

@@ -59,7 +59,8 @@ def refuse_silence(status_command: str | None) -> None:
             "the cluster",
             f"SLURM forgets a job {age[1]} s after its end (MinJobAge), and squeue is asked every "
             f"{LONGEST_PAUSE} s",
-            "add --slurm-status-command sacct, or ask the administrators for a larger MinJobAge",
+            "add --slurm-status-command sacct (docs/clusters.md says what it costs), or ask the "
+            "administrators for a larger MinJobAge",
         )
 
 
