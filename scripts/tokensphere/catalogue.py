@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-
 from tokensphere import sources, sweeps, yaml_files
 from tokensphere.config import SCHEMES
 

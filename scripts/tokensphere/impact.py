@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-
 from tokensphere import audit, catalogue, yaml_files
 from tokensphere.chain import Chain, Job
 from tokensphere.harness import closure

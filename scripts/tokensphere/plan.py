@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-
 from tokensphere import catalogue, hashes, sources, yaml_files
 from tokensphere import config as configuration
 from tokensphere.chain import Job
