@@ -197,6 +197,11 @@ def look_up_all(
         Whether models of the hub are about to be downloaded: those that are not there are then no
         error, and nothing is known of them.
 
+    Returns
+    -------
+    dict
+        Model -> what is known of it.
+
     Raises
     ------
     UserError
