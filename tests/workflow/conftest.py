@@ -40,6 +40,7 @@ class Workspace:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.shared = False
 
     @property
     def config(self) -> dict:
@@ -64,6 +65,7 @@ class Workspace:
         return kept | extra
 
     def run(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess:
+        assert not self.shared, "other tests stand on this folder: copy it"
         return subprocess.run(
             self.command(*arguments),
             cwd=self.folder,
@@ -141,6 +143,7 @@ def fresh(tmp_path_factory) -> Workspace:
         (folder / f"texts/{name}.txt").write_text(text + "\n")
     workspace = Workspace(folder)
     workspace.config = base_config()
+    workspace.shared = True
     return workspace
 
 
@@ -149,6 +152,7 @@ def finished(fresh, tmp_path_factory) -> Workspace:
     """Everything has run. Copy it, do not change it."""
     workspace = fresh.copy(tmp_path_factory.mktemp("finished") / "work")
     workspace.make()
+    workspace.shared = True
     return workspace
 
 
