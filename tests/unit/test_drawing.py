@@ -335,6 +335,15 @@ def test_a_control_has_a_curve_over_lengths_of_its_own():
     assert dict(zip(data["series"], data["value"], strict=True)) == {"wiki": 2.0, "poem": 9.0}
 
 
+def test_prompts_without_a_common_length_have_a_curve_over_lengths_each():
+    data = over_lengths(
+        (lengths({24: [1, 3]}), run(prompt="wiki")),
+        (lengths({64: [4, 4], 150: [8, 10]}), run(prompt="code")),
+    )
+    found = data[["series", "n_tokens", "value", "prompts"]].to_numpy().tolist()
+    assert found == [["wiki", 24, 2, 1], ["code", 64, 4, 1], ["code", 150, 9, 1]]
+
+
 # --- curves: panels in a grid, and the rows that they draw
 
 
@@ -1757,6 +1766,21 @@ def test_a_caption_of_several_controlled_panels_states_the_numbers_of_each(capti
     assert f"its share of min(n, d), {ends}" in text
     counted = as_read(caption("fig09_cluster_count", configuration(), "controlled"))
     assert f"clusters per 100 tokens, {ends}" in counted
+
+
+def test_a_caption_names_the_prompts_that_no_mean_over_lengths_holds(caption):
+    def part(data):
+        of_lengths = data["layer"].isna() & data["n_tokens"].notna()
+        series = data["n_tokens"].map({64: "a_prompt", 100: "another"})
+        return data.assign(series=data["series"].mask(of_lengths, series))
+
+    says = "from left to right, a_prompt and another."
+    name = "fig09_cluster_count"
+    assert says in as_read(caption(name, configuration(), "controlled", change=part))
+    assert says not in as_read(caption(name, configuration(), "published", change=part))
+    for prompts in (1, 2):  # no mean is needed, or there is one
+        text = as_read(caption(name, configuration(prompts=prompts), "controlled"))
+        assert "from left to right" not in text
 
 
 def test_constants_are_filled_into_every_text_of_nested_options():

@@ -323,11 +323,15 @@ def _over_lengths(rows: pd.DataFrame) -> pd.DataFrame:
     """Average over layers and seeds, then over the prompts that have so many tokens.
 
     A length that only one of several prompts has (its own) would make the mean jump: it is left
-    out.
+    out. Where no two prompts have a length in common there is no mean, and each is a series of its
+    own.
     """
     values = rows.groupby(["tokens", "prompt"], sort=False)["value"].mean().reset_index()
-    parts = []
     several = rows["prompt"].nunique() > 1
+    if several and not values["tokens"].duplicated().any():
+        alone = [_over_lengths(one) for _, one in rows.groupby("prompt", sort=False)]
+        return pd.concat(alone)
+    parts = []
     for tokens, some in values.groupby("tokens"):
         if several and len(some) == 1:
             continue
@@ -350,7 +354,7 @@ def _over_lengths(rows: pd.DataFrame) -> pd.DataFrame:
                 prompts=len(some),
             )
         )
-    return pd.concat(parts) if parts else pd.DataFrame()
+    return pd.concat(parts)
 
 
 def _mean(values: pd.Series[float]) -> float:
