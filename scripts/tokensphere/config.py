@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
@@ -13,7 +12,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
 from tokensphere import prompts, sweeps, yaml_files
-from tokensphere.harness.errors import UserError
+from tokensphere.harness.errors import UserError, suggest
 
 SCHEMES = ("norm_matched", "orthogonal", "gaussian", "shuffled")
 # Schemes that need no trained weights, only their shapes.
@@ -150,13 +149,6 @@ def _first_line(text: str) -> str:
 def _shorten(text: str, most: int = 160) -> str:
     text = _first_line(text)
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """Say which known word may have been meant, or list them all."""
-    known = list(known)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
 
 
 def _with_defaults(value: Any, rule: Mapping[str, Any], root: Mapping[str, Any]) -> Any:

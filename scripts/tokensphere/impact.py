@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from tokensphere import audit, catalogue, yaml_files
 from tokensphere.chain import Chain, Job
 from tokensphere.harness import closure
-from tokensphere.harness.errors import UserError
+from tokensphere.harness.errors import UserError, suggest
 
 
 def find(found: Chain, name: str, workflow: Path) -> tuple[str, list[Job]]:
@@ -56,16 +55,15 @@ def find(found: Chain, name: str, workflow: Path) -> tuple[str, list[Job]]:
     keys = _keys(workflow)
     if name in keys:
         return "configuration", []
-    close = difflib.get_close_matches(
-        name, [*keys, *(path for job in found.jobs for path in job.code)]
-    )
     raise UserError(
         name,
         "no job of these results depends on a file, a configuration key or a library of that name",
-        f"did you mean {close[0]!r}?"
-        if close
-        else "name a file as the records do (scripts/tokensphere/sphere.py), a key with its "
-        "section (metrics.near_one) or a distribution (numpy)",
+        suggest(
+            name,
+            [*keys, *(path for job in found.jobs for path in job.code)],
+            "name a file as the records do (scripts/tokensphere/sphere.py), a key with its "
+            "section (metrics.near_one) or a distribution (numpy)",
+        ),
     )
 
 

@@ -96,7 +96,7 @@ def test_resources_of_a_rule_that_is_none_are_refused():
     with pytest.raises(UserError, match="no such rule") as refused:
         cluster.refuse_unknown_rules(["extract", "fidler"], ["extract", "fiedler"])
     assert "--set-resources fidler" in str(refused.value)
-    assert refused.value.hint == "write fiedler"
+    assert refused.value.hint == "did you mean 'fiedler'?"
 
 
 QUEUE = """cat <<'END'

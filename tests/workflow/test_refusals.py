@@ -79,7 +79,7 @@ def test_resources_for_a_rule_that_is_none_are_refused(fresh, tmp_path):
     done = workspace.run("-n", "--set-resources", "extrct:mem_mb=9000")
     assert done.returncode == 1
     assert "there is no such rule" in done.stdout
-    assert "Hint: write extract" in done.stdout
+    assert "Hint: did you mean 'extract'?" in done.stdout
     # A figure that this configuration lacks the runs for is none the less a rule.
     workspace.make("-n", "--set-resources", "fig22_random_schemes:mem_mb=9000")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import getpass
 import re
 import subprocess
@@ -10,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from tokensphere.harness.errors import UserError
+from tokensphere.harness.errors import UserError, suggest
 
 PATIENCE = 60  # seconds that SLURM is given to answer
 # Seconds. Snakemake asks after its jobs at least so often; SLURM must remember them for longer.
@@ -82,11 +81,10 @@ def refuse_unknown_rules(named: Iterable[str], known: Iterable[str]) -> None:
     known = set(known)
     for rule in named:
         if rule not in known:
-            near = difflib.get_close_matches(rule, known, n=1)
             raise UserError(
                 f"--set-resources {rule}",
                 "there is no such rule",
-                f"write {near[0]}" if near else "snakemake --list-rules names all",
+                suggest(rule, known, "snakemake --list-rules names all"),
             )
 
 

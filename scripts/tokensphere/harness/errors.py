@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class UserError(Exception):
     """Something in the user's hands is wrong: a config key, a prompt, a checkpoint, an install.
@@ -22,3 +25,12 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         return f"Error in {self.where}:\n  {self.what}\nHint: {self.hint}"
+
+
+def suggest(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Say which known word may have been meant; without one, `otherwise`, or list them all."""
+    known = list(known)
+    close = difflib.get_close_matches(word, known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return otherwise or f"known here: {', '.join(known)}"
