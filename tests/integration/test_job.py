@@ -294,6 +294,16 @@ def test_the_record_says_how_the_run_went():
     assert run["cpu_seconds"] > 0
 
 
+def test_a_job_starts_no_program_once_it_is_large(monkeypatch):
+    def refuse(*arguments, **options):
+        raise AssertionError(f"started {arguments}")
+
+    with job(measure()) as run:
+        monkeypatch.setattr(subprocess, "Popen", refuse)
+        write_both(run)
+    assert RECORD.exists()
+
+
 def test_the_record_names_the_commit_and_what_differs_from_it(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
 

@@ -135,6 +135,9 @@ class Job:
         log.logger.info("%s starts, OMP_NUM_THREADS=%s", self.name, os.getenv("OMP_NUM_THREADS"))
         self._refuse_another_checkout()
         self._refuse_other_versions()
+        # These start programs, each of which counts, for a moment, as large as this process: SLURM
+        # kills for that. So they are asked while it is small, before the body imports anything.
+        self._around = {"git": records.git_state(self._root), **records.host()}
         for folder in {path.parent for path in self._outputs.values()}:
             folder.mkdir(parents=True, exist_ok=True)
             remove_dead_parts(folder)
@@ -260,7 +263,6 @@ class Job:
             "peak_memory_mb": records.peak_memory_mb(),
             "threads": self._snakemake.threads,
             "installed": self._installed,
-            "git": records.git_state(self._root),
             "configuration": [name for name in configuration.split(os.pathsep) if name],
             "places": {name: self.places[name] for name in self.external if name in self.places},
             # The bytes of an archive, and of each member: so that a change can be found in it.
@@ -275,7 +277,7 @@ class Job:
             "temporary": sorted(map(str, self._outputs.values()))
             if self.params.get("temporary")
             else [],
-            **records.host(),
+            **self._around,
             **self.facts,
         }
         if records.is_redacting():
