@@ -16,9 +16,9 @@ READY := $(VENV)/.ready
 run: install
 	$(BIN)/snakemake --cores $(CORES) --resources gpu=1
 
-# One worker takes the tests that run the workflow, on two cores, the other everything else.
+# Three workers on two cores: one of them mostly waits for a cluster, where there is one.
 test: install check
-	$(BIN)/pytest --numprocesses 2
+	$(BIN)/pytest --numprocesses 3
 
 # Others: make rehearsal OPTIONS="--tiny --models gpt2 albert-base-v2"
 rehearsal: install
