@@ -8,29 +8,22 @@ with job(snakemake) as run:
 
     from tokensphere import extraction, models, prompts, weight_cache, weight_sets
 
-    folder, facts = weight_sets.find(
-        **run.params.where,
-        revision=run.params.source,
-        weights=run.wildcards.weights,
-        where=run.name,
-    )
-    run.facts["weights_are"] = facts["weights_are"]
-    if "seed" in facts:
-        run.seeds["weights"] = facts["seed"]
-    run.external["checkpoint"], run.places["checkpoint"] = weight_sets.origin(
-        run.params.where["source"], run.params.where["cache"], run.name
-    )
+    weight_set = weight_sets.for_job(run)
     with ExitStack() as stack:
         offload = None
         if "device_map" in run.params.settings:
             cache = Path(run.params.where["cache"])
             offload = stack.enter_context(weight_cache.scratch(cache / "offload"))
         loaded = extraction.load(
-            folder,
+            weight_set.folder,
             prompts.read(run.input.text, run.name),
             **run.params.settings,
             offload=offload,
-            describe={"model": run.wildcards.model, **facts, "prompt": run.wildcards.prompt},
+            describe={
+                "model": run.wildcards.model,
+                **weight_set.facts,
+                "prompt": run.wildcards.prompt,
+            },
             where=run.name,
         )
         run.facts["device"] = loaded.attributes["device"]

@@ -5,24 +5,13 @@ from tokensphere.harness.job import job
 with job(snakemake) as run:
     from tokensphere import models, tables, weight_sets, weight_tables
 
-    folder, facts = weight_sets.find(
-        **run.params.where,
-        revision=run.params.source,
-        weights=run.wildcards.weights,
-        where=run.name,
-    )
-    run.facts["weights_are"] = facts["weights_are"]
-    if "seed" in facts:
-        run.seeds["weights"] = facts["seed"]
-    run.external["checkpoint"], run.places["checkpoint"] = weight_sets.origin(
-        run.params.where["source"], run.params.where["cache"], run.name
-    )
+    weight_set = weight_sets.for_job(run)
     trained = None if run.wildcards.weights == "trained" else {}
     if run.input.trained:
         frame = tables.read(run.input.trained)
         norms = zip(frame["trained_norm"], frame["trained_operator_norm"], strict=True)
         trained = dict(zip(frame["tensor"], norms, strict=True))
-    model = models.load(folder, "cpu", run.name)
+    model = models.load(weight_set.folder, "cpu", run.name)
     tables.write(run.output.table, weight_tables.norms(model, trained), keys=["tensor"])
     tables.write(
         run.output.values,

@@ -4,36 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokensphere import baselines, dequantised, hashes, shapes, sources, weight_cache
 from tokensphere.harness.errors import UserError
+from tokensphere.harness.job import Job
 
 TRAINED = "trained"
 
 
-def origin(
-    source: Mapping[str, Any], cache: str | Path, where: str
-) -> tuple[dict[str, str], dict[str, Any]]:
-    """Say which files a model comes from, for the record of a job that runs it.
+class WeightSet(NamedTuple):
+    """The weights of a run, and where they come from.
 
-    Parameters
+    Attributes
     ----------
-    source, cache, where
-        As `find` takes them.
-
-    Returns
-    -------
+    folder : Path
+        A checkpoint folder that transformers loads.
+    facts : dict
+        What a store says of its weights: `weights`, `weights_are`, `scheme`, `seed` of a random
+        scheme, `source`, `revision`, `files_sha256`.
     files : dict
-        File name -> sha256 of weights, configuration and tokenizer as they are on this disk;
-        empty where an architecture has none.
+        Of the checkpoint that the model comes from: file name -> sha256 of weights, configuration
+        and tokenizer as they are on this disk; empty where an architecture has none.
     place : dict
-        `source`, and the `folder` in which they lie.
+        `source`, and the `folder` in which these files lie.
     """
-    known = hashes.Cache(Path(cache) / "hashes.json")
-    checkpoint = sources.look_up(source, where, known)
-    files, folder = sources.origin(checkpoint, known)
-    return files, {"source": dict(source), "folder": str(folder)}
+
+    folder: Path
+    facts: dict[str, Any]
+    files: dict[str, str]
+    place: dict[str, Any]
+
+
+def for_job(run: Job) -> WeightSet:
+    """Find the weights that a job's wildcards name, or make them, and tell its record of them."""
+    found = find(
+        **run.params.where,
+        revision=run.params.source,
+        weights=run.wildcards.weights,
+        where=run.name,
+    )
+    run.facts["weights_are"] = found.facts["weights_are"]
+    if "seed" in found.facts:
+        run.seeds["weights"] = found.facts["seed"]
+    run.external["checkpoint"], run.places["checkpoint"] = found.files, found.place
+    return found
 
 
 def find(
@@ -43,7 +58,7 @@ def find(
     cache: str | Path,
     where: str,
     cache_limit_gb: float | None = None,
-) -> tuple[Path, dict[str, Any]]:
+) -> WeightSet:
     """Find the checkpoint folder of trained weights, or make it: dequantised, or drawn at random.
 
     Parameters
@@ -60,13 +75,6 @@ def find(
         How errors call the run.
     cache_limit_gb : float, optional
         What was not used for longest is deleted from the cache so that it holds no more.
-
-    Returns
-    -------
-    folder : Path
-    facts : dict
-        What a store says of its weights: `weights`, `weights_are`, `scheme`, `seed` of a random
-        scheme, `source`, `revision`, `files_sha256`.
 
     Raises
     ------
@@ -93,17 +101,18 @@ def find(
         )
     if cache_limit_gb is not None and sets.is_dir():
         weight_cache.make_room(sets, cache_limit_gb)
-    files = sources.file_hashes(folder, known)
-    known.save()
-    return folder, {
+    facts = {
         "weights": weights,
         "weights_are": _called(source, random=bool(seed)),
         "scheme": scheme,
         **({"seed": int(seed)} if seed else {}),
         "source": sources.describe(source),
         "revision": revision,
-        "files_sha256": files,
+        "files_sha256": sources.file_hashes(folder, known),
     }
+    files, place = sources.origin(checkpoint, known)
+    known.save()
+    return WeightSet(folder, facts, files, {"source": dict(source), "folder": str(place)})
 
 
 def _called(source: Mapping[str, Any], *, random: bool) -> str:

@@ -253,7 +253,7 @@ def test_random_weights_are_drawn_in_32_bits_and_run_in_16(dtype, checkpoint, te
     folder = checkpoint("gpt2")
     source = {"local": str(folder)}
     identity = sources.look_up(source, "here", hashes.Cache(tmp_path / "hashes.json")).identity
-    drawn, _ = weight_sets.find(source, identity, "norm_matched.0", tmp_path, "here")
+    drawn = weight_sets.find(source, identity, "norm_matched.0", tmp_path, "here").folder
     assert {one.dtype for one in models.load(drawn, "cpu", "here").parameters()} == {torch.float32}
     run, _ = states(drawn, text, tmp_path / "a.zarr.zip", dtype=dtype)
     assert str(next(run.model.parameters()).dtype) == f"torch.{dtype}"

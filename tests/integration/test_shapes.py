@@ -28,8 +28,8 @@ def find(source, weights, cache):
 @pytest.mark.parametrize("weights", ["orthogonal.0", "gaussian.0"])
 @pytest.mark.parametrize("source", [ALBERT, GPT2])
 def test_random_weights_of_an_architecture_run_on_bytes(source, weights, tmp_path):
-    folder, facts = find(source, weights, tmp_path)
-    run = load(folder, "Émile, 1762", **facts)
+    made = find(source, weights, tmp_path)
+    run = load(made.folder, "Émile, 1762", **made.facts)
     extraction.extract(run, tmp_path / "run.zarr.zip")
     with store.Activations(tmp_path / "run.zarr.zip") as activations:
         assert activations.attributes["weights_are"] == "random"
@@ -51,9 +51,9 @@ def test_the_shape_is_written_once_and_again_alike(tmp_path):
 def test_a_tokenizer_may_come_from_elsewhere(checkpoint, text, tmp_path):
     source = ALBERT | {"tokenizer": str(checkpoint("albert"))}
     source["config"] = source["config"] | {"vocab_size": 2000}
-    folder, facts = find(source, "orthogonal.0", tmp_path)
+    made = find(source, "orthogonal.0", tmp_path)
     own = load(checkpoint("albert"), text).tokens.ids
-    assert load(folder, text, **facts).tokens.ids == own
+    assert load(made.folder, text, **made.facts).tokens.ids == own
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,10 @@ def test_a_shape_that_cannot_be_is_refused(change, says, tmp_path):
 
 
 def test_draws_do_not_depend_on_what_the_shape_was_filled_with(tmp_path, monkeypatch):
-    one, _ = find(GPT2, "orthogonal.0", tmp_path / "one")
+    one = find(GPT2, "orthogonal.0", tmp_path / "one").folder
     seed = shapes.torch.manual_seed
     monkeypatch.setattr(shapes.torch, "manual_seed", lambda number: seed(number + 1))
-    two, _ = find(GPT2, "orthogonal.0", tmp_path / "two")
+    two = find(GPT2, "orthogonal.0", tmp_path / "two").folder
     assert hashes.of_file(Path(one) / "model.safetensors") == hashes.of_file(
         Path(two) / "model.safetensors"
     )
@@ -91,9 +91,11 @@ def test_albert_base_with_its_familys_own_weights_collapses_in_48_iterations(tmp
         "architecture": "albert",
         "config": base | {"embedding_size": 128, "num_hidden_layers": 12, "vocab_size": 300},
     }
-    folder, facts = find(source, "gaussian.0", tmp_path)
+    made = find(source, "gaussian.0", tmp_path)
     text = "The night ferry smelled of oranges, and nobody on deck was asleep."
-    extraction.extract(load(folder, text, iterations=48, **facts), tmp_path / "run.zarr.zip")
+    extraction.extract(
+        load(made.folder, text, iterations=48, **made.facts), tmp_path / "run.zarr.zip"
+    )
     with store.Activations(tmp_path / "run.zarr.zip") as activations:
         first, last = (
             spectrum.effective_rank(
