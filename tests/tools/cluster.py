@@ -1,6 +1,6 @@
-"""A SLURM cluster of one node and two pretended GPUs, run from a folder of its own.
+"""A SLURM cluster of this machine and two pretended GPUs a node, run from a folder of its own.
 
-python tests/tools/cluster.py start FOLDER [--accounting] [--enforce-memory]
+python tests/tools/cluster.py start FOLDER [--nodes N] [--cpus N] [--accounting] [--enforce-memory]
 python tests/tools/cluster.py stop FOLDER
 
 `start` prints the lines that let SLURM's commands, and Snakemake, find the cluster, of one that
@@ -55,8 +55,10 @@ class Cluster:
         Whether `sacct` answers: with a database, as large clusters have it.
     enforce_memory : bool
         Whether a job that takes more memory than it asked for is killed.
+    nodes : int
+        How many nodes the machine pretends to be: each has all its memory and CPUs.
     cpus : int
-        How many CPUs the node says it has; default, as many as there are, four at least.
+        How many CPUs a node says it has; default, as many as there are, four at least.
     """
 
     def __init__(
@@ -65,11 +67,13 @@ class Cluster:
         *,
         accounting: bool = False,
         enforce_memory: bool = False,
+        nodes: int = 1,
         cpus: int | None = None,
     ) -> None:
         self.folder = folder
         self.accounting = accounting
         self.enforce_memory = enforce_memory
+        self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
         self.cpus = cpus or max(4, os.cpu_count() or 1)  # a job of profiles/slurm asks for four
         self._list = folder / "daemons.json"
 
@@ -97,7 +101,7 @@ class Cluster:
         return done.stdout.strip()
 
     def start(self) -> None:
-        """Start the daemons, if they do not run; return when the node takes jobs."""
+        """Start the daemons, if they do not run; return when all nodes take jobs."""
         if self._list.exists():
             with suppress(RuntimeError, subprocess.TimeoutExpired):
                 self.ask("scontrol", "ping")
@@ -111,8 +115,10 @@ class Cluster:
             if self.accounting:
                 self._start_accounting()
             self._daemon("slurmctld", "slurmctld", "-f", self.folder / "slurm.conf")
-            self._daemon("slurmd", "slurmd", "-N", "node", "-f", self.folder / "slurm.conf")
-            self._wait("the node", lambda: self.ask("sinfo", "-h", "-o", "%T").startswith("idle"))
+            for node in self.nodes:
+                self._daemon(node, "slurmd", "-N", node, "-f", self.folder / "slurm.conf")
+            state = ("sinfo", "-h", "-p", "main", "-o", "%T")
+            self._wait("a node", lambda: self.ask(*state) == "idle")
         except BaseException:
             self.stop()
             raise
@@ -123,7 +129,7 @@ class Cluster:
             return False
         with suppress(RuntimeError, subprocess.TimeoutExpired):
             self.ask("scancel", "--user=root", "--quiet", check=False)
-            time.sleep(0.5)  # the node kills the jobs' processes
+            time.sleep(0.5)  # the nodes kill the jobs' processes
         for pid, started in reversed(json.loads(self._list.read_text())):
             with suppress(psutil.NoSuchProcess):
                 daemon = psutil.Process(pid)
@@ -139,22 +145,24 @@ class Cluster:
     def _configure(self) -> None:
         host = socket.gethostname().partition(".")[0]
         memory = psutil.virtual_memory().total // 2**20 - 512
-        controller, node, database = _free_ports(3)
+        controller, database, *ports = _free_ports(2 + len(self.nodes))
+        nodes = "\n".join(
+            f"NodeName={node} NodeHostName={host} NodeAddr=127.0.0.1 Port={port} CPUs={self.cpus} "
+            f"RealMemory={memory} Gres=gpu:{GPUS}"
+            for node, port in zip(self.nodes, ports, strict=True)
+        )
         # A gpu needs a character device each; these are copies of /dev/null.
         for index in range(GPUS):
             device = self.folder / f"dev/gpu{index}"
             if not device.exists():
                 os.mknod(device, 0o666 | 0o020000, os.makedev(1, 3))
-        self._write(
-            "gres.conf", f"NodeName=node Name=gpu File={self.folder}/dev/gpu[0-{GPUS - 1}]\n"
-        )
+        self._write("gres.conf", f"Name=gpu File={self.folder}/dev/gpu[0-{GPUS - 1}]\n")
         self._write(
             "slurm.conf",
             f"""
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller}
-SlurmdPort={node}
 SlurmUser=root
 AuthType=auth/munge
 AuthInfo=socket={self.folder}/munge/socket
@@ -173,20 +181,26 @@ KillWait=2
 OverTimeLimit=0
 SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2
 SlurmctldPidFile={self.folder}/slurmctld.pid
-SlurmdPidFile={self.folder}/slurmd.pid
+SlurmdPidFile={self.folder}/%n.pid
 StateSaveLocation={self.folder}/state
-SlurmdSpoolDir={self.folder}/spool
+SlurmdSpoolDir={self.folder}/spool/%n
 SlurmctldLogFile={self.folder}/log/slurmctld.log
-SlurmdLogFile={self.folder}/log/slurmd.log
+SlurmdLogFile={self.folder}/log/%n.log
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=1
 {"JobAcctGatherParams=OverMemoryKill" if self.enforce_memory else ""}
 {self._accounting_lines(database)}
 DefMemPerCPU=500
-NodeName=node NodeHostName={host} NodeAddr=127.0.0.1 \
-  CPUs={self.cpus} RealMemory={memory} Gres=gpu:{GPUS}
-PartitionName=main Nodes=node Default=YES DefaultTime=10 MaxTime=600 State=UP
-PartitionName=gpu Nodes=node DefaultTime=10 MaxTime=600 State=UP
+{nodes}
+# Jobs of `urgent` take the place of those of `requeued`, which wait again, and of `cancelled`.
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=DEFAULT Nodes=ALL DefaultTime=10 MaxTime=600 State=UP PreemptMode=OFF
+PartitionName=main Default=YES
+PartitionName=gpu
+PartitionName=urgent PriorityTier=2
+PartitionName=requeued PreemptMode=REQUEUE
+PartitionName=cancelled PreemptMode=CANCEL
 """,
         )
         # Snakemake takes SLURM's variables from the steps of a job, this one among them.
@@ -333,13 +347,15 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--accounting", action="store_true")
     parser.add_argument("--enforce-memory", action="store_true")
-    parser.add_argument("--cpus", type=int, help="pretend that the node has so many")
+    parser.add_argument("--nodes", type=int, default=1, help="pretend to be so many")
+    parser.add_argument("--cpus", type=int, help="pretend that a node has so many")
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
     cluster = Cluster(
         folder,
         accounting=arguments.accounting,
         enforce_memory=arguments.enforce_memory,
+        nodes=arguments.nodes,
         cpus=arguments.cpus,
     )
     if arguments.what == "stop":

@@ -99,25 +99,29 @@ def test_resources_of_a_rule_that_is_none_are_refused():
     assert refused.value.hint == "did you mean 'fiedler'?"
 
 
-QUEUE = """cat <<'END'
-7|PartitionTimeLimit|4|2052M|1:16:00|short|rule_metrics.gpt2.trained.wiki|/scratch/study
-8|PartitionConfig|4|1872M|38:00|main|rule_metrics.bert.trained.wiki|/scratch/study
-9|QOSMaxCpuPerJobLimit|4|1872M|38:00|main|rule_metrics.albert.trained.wiki|/scratch/study
-10|Priority|1|900M|9:00|main|rule_extract_wildcards_gpt2|/scratch/study
-11|Resources|1|900M|9:00|main|rule_extract_wildcards_bert|/scratch/study
-12|QOSMaxJobsPerUserLimit|1|900M|9:00|main|rule_extract_wildcards_bert|/scratch/study
-13|PartitionTimeLimit|1|900M|9:00|short|rule_extract_wildcards_bert|/scratch/study2
-END"""
+QUEUE = """\
+7|PENDING|PartitionTimeLimit|4|2052M|1:16:00|short|rule_metrics.gpt2.trained.wiki|/scratch/study
+8|PENDING|PartitionConfig|4|1872M|38:00|main|rule_metrics.bert.trained.wiki|/scratch/study
+9|PENDING|QOSMaxCpuPerJobLimit|4|1872M|38:00|main|rule_metrics.albert.trained.wiki|/scratch/study
+10|PENDING|Priority|1|900M|9:00|main|rule_extract_wildcards_gpt2|/scratch/study
+11|PENDING|Resources|1|900M|9:00|main|rule_extract_wildcards_bert|/scratch/study
+12|PENDING|QOSMaxJobsPerUserLimit|1|900M|9:00|main|rule_extract_wildcards_bert|/scratch/study
+13|PENDING|PartitionTimeLimit|1|900M|9:00|short|rule_extract_wildcards_bert|/scratch/study2
+14|PREEMPTED|None|1|900M|9:00|spare|rule_extract_wildcards_gpt2|/scratch/study
+15|PREEMPTED|None|1|900M|9:00|spare|rule_extract_wildcards_gpt2|/scratch/study2
+"""
 
 
-def test_jobs_that_wait_for_ever_are_told_from_those_that_wait(slurm):
-    slurm(squeue=QUEUE)
+def test_jobs_that_never_run_are_told_from_those_that_wait(slurm):
+    slurm(squeue=f"printf '{QUEUE}'")
     found = dict(cluster.stuck("/scratch/study"))
-    assert set(found) == {"7", "8", "9"}
+    assert set(found) == {"7", "8", "9", "14"}
     assert found["7"].startswith(
         "SLURM job 7 (rule_metrics.gpt2.trained.wiki) will not start (PartitionTimeLimit): it asks "
         "partition short for 4 CPUs, 2052M of memory and 1:16:00 of time."
     )
+    assert found["14"].startswith("SLURM job 14 (rule_extract_wildcards_gpt2) was preempted")
+    assert found["14"].endswith("scontrol requeue 14")
 
 
 def test_a_queue_that_does_not_answer_is_no_finding(slurm):
@@ -125,14 +129,19 @@ def test_a_queue_that_does_not_answer_is_no_finding(slurm):
     assert not list(cluster.stuck("/scratch/study"))
 
 
-def test_each_job_that_waits_for_ever_is_told_of_once(slurm, monkeypatch, tmp_path):
-    slurm(squeue=f"echo >> {tmp_path}/looks\n{QUEUE}")
+def test_each_job_that_never_runs_is_told_of_once_and_none_of_an_earlier_run(
+    slurm, monkeypatch, tmp_path
+):
+    looks = tmp_path / "looks"
+    # At the first look only job 7 is there.
+    seen = f"if test -e {looks}; then cat; else head -1; fi"
+    slurm(squeue=f"printf '{QUEUE}' | {seen}; echo >> {looks}")
     monkeypatch.setattr(cluster, "BETWEEN_LOOKS", 0.01)
     said = []
     cluster.watch("/scratch/study", said.append)
     end = time.monotonic() + 20
-    while not (tmp_path / "looks").exists() or len((tmp_path / "looks").read_text()) < 4:
+    while not looks.exists() or len(looks.read_text()) < 4:
         assert time.monotonic() < end
         time.sleep(0.01)
     monkeypatch.setattr(cluster, "BETWEEN_LOOKS", 10**6)
-    assert len(said) == 3
+    assert [sentence.split()[2] for sentence in said] == ["8", "9", "14"]

@@ -1,4 +1,4 @@
-"""Runs on a real SLURM cluster of one node: the same results, and what goes wrong on clusters.
+"""Runs on a real SLURM cluster of two nodes: the same results, and what goes wrong on clusters.
 
 Where SLURM is not installed these are skipped. TOKENSPHERE_SLURM=tiny adds all of config/tiny.yaml
 (as in CI), TOKENSPHERE_SLURM=all what goes wrong, too.
@@ -42,8 +42,8 @@ def cluster(request):
         pytest.skip(f"Snakemake's plugin for SLURM is not in {PLUGIN}: make slurm")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)  # not pytest's own folder, which is closed to other users
-        # More CPUs than the machine may have: jobs run side by side.
-        made = Cluster(Path(folder), accounting=request.param, enforce_memory=True, cpus=8)
+        # With more CPUs than the machine may have: jobs run side by side.
+        made = Cluster(Path(folder), accounting=request.param, enforce_memory=True, nodes=2)
         made.start()
         try:
             yield made
@@ -266,16 +266,63 @@ def test_a_job_past_its_memory_is_submitted_again(cluster, submit, workspace, lo
 
 
 @LONG
-def test_a_drained_node_delays_the_run(cluster, submit, workspace, local):
-    cluster.ask("scontrol", "update", "nodename=node", "state=drain", "reason=test")
+def test_drained_nodes_delay_the_run(cluster, submit, workspace, local):
+    nodes = f"nodename={','.join(cluster.nodes)}"
+    cluster.ask("scontrol", "update", nodes, "state=drain", "reason=test")
     submitting = submit()
     process = submitting.start(STORE)
     submitting.waits_for("PENDING")
     time.sleep(20)
     assert process.poll() is None
     assert not (workspace.folder / STORE).exists()
-    cluster.ask("scontrol", "update", "nodename=node", "state=resume")
+    cluster.ask("scontrol", "update", nodes, "state=resume")
     submitting.ends(process)
+    assert_same(workspace, local)
+
+
+@LONG
+def test_a_job_on_a_node_that_fails_runs_on_another(cluster, submit, workspace, local):
+    submitting = submit(first="time.sleep(600)")
+    process = submitting.start(STORE)
+    number = submitting.waits_for("RUNNING")
+    wait_for_first(workspace)
+    failed = submitting.jobs("%N")[-1]
+    # Its daemon answers still, so that it comes back by itself.
+    cluster.ask("scontrol", "update", f"nodename={failed}", "state=down", "reason=test")
+    submitting.ends(process)
+    assert submitting.jobs("%i %T")[-1] == f"{number} COMPLETED"  # the same job, in the queue again
+    assert {failed, submitting.jobs("%N")[-1]} == set(cluster.nodes)
+    assert_same(workspace, local)
+
+
+@LONG
+def test_a_preempted_job_goes_back_into_the_queue(cluster, submit, workspace, local):
+    submitting = submit(first="time.sleep(600)")
+    process = submitting.start(STORE, "--set-resources", "extract:slurm_partition=requeued")
+    number = submitting.waits_for("RUNNING")
+    wait_for_first(workspace)
+    preempt(cluster)
+    submitting.ends(process, patience=2 * PATIENCE)
+    assert f"{number} COMPLETED" in submitting.jobs("%i %T")
+    assert_same(workspace, local)
+
+
+@LONG
+def test_a_job_cancelled_for_another_can_be_put_back(cluster, submit, workspace, local):
+    """As Snakemake's output says."""
+    submitting = submit(first="time.sleep(600)")
+    process = submitting.start(STORE, "--set-resources", "extract:slurm_partition=cancelled")
+    number = submitting.waits_for("RUNNING")
+    wait_for_first(workspace)
+    preempt(cluster)
+    says = f"scontrol requeue {number}"
+    end = time.monotonic() + PATIENCE
+    while says not in submitting.log.read_text():
+        assert time.monotonic() < end, submitting.log.read_text()
+        time.sleep(0.5)
+    cluster.ask(*says.split())
+    submitting.ends(process, patience=2 * PATIENCE)
+    assert f"{number} COMPLETED" in submitting.jobs("%i %T")
     assert_same(workspace, local)
 
 
@@ -297,6 +344,12 @@ def test_a_killed_driver_is_followed_by_another(cluster, submit, workspace, loca
     workspace.make("--unlock")
     submitting.make(STORE)
     assert_same(workspace, local)
+
+
+def preempt(cluster):
+    """Ask for every node, for two seconds, with a priority that others have not."""
+    cluster.ask(*("sbatch", "--wait", "--partition=urgent", f"--nodes={len(cluster.nodes)}"),
+                *("--exclusive", "--output=/dev/null", "--wrap=sleep 2"))  # fmt: skip
 
 
 def wait_for_first(workspace):

@@ -123,19 +123,19 @@ def refuse_unknown_accounts(named: str | None) -> None:
 
 
 def watch(folder: str, say: Callable[[str], None]) -> None:
-    """Tell of jobs that SLURM keeps in its queue for ever, while Snakemake waits for them.
+    """Tell of jobs that will never run (again), while Snakemake waits for them.
 
     Parameters
     ----------
     folder : str
         Where Snakemake runs; its jobs run there too.
     say : callable
-        Takes a sentence for each such job, once. It is called from a thread of its own, which ends
-        with the process.
+        Takes a sentence for each such job that was not there before, once. It is called from a
+        thread of its own, which ends with the process.
     """
 
     def look() -> None:
-        told: set[str] = set()
+        told = {number for number, _ in stuck(folder)}  # what an earlier run left
         while True:
             time.sleep(BETWEEN_LOOKS)
             for number, sentence in stuck(folder):
@@ -143,22 +143,34 @@ def watch(folder: str, say: Callable[[str], None]) -> None:
                     told.add(number)
                     say(sentence)
 
-    threading.Thread(target=look, name="jobs that wait for ever", daemon=True).start()
+    threading.Thread(target=look, name="jobs that never run", daemon=True).start()
 
 
 def stuck(folder: str) -> Iterator[tuple[str, str]]:
-    """List this user's jobs from a folder that ask for more than they can ever get.
+    """List this user's jobs from a folder that ask for more than they can ever get, or are lost.
+
+    A job is lost that was cancelled for one of a higher priority: SLURM puts it into its queue
+    again, or does not, as its partition says.
 
     Yields
     ------
     number, sentence : str
-        The job's number, and which job waits, why, and what can be done.
+        The job's number, and which job it is, why it does not run, and what can be done.
     """
-    fields = "%i|%r|%C|%m|%l|%P|%k|%Z"
-    code, answer = _ask("squeue", "-h", "-t", "PENDING", "-u", getpass.getuser(), "-o", fields)
+    states, fields = "PENDING,PREEMPTED", "%i|%T|%r|%C|%m|%l|%P|%k|%Z"
+    code, answer = _ask("squeue", "-h", "-t", states, "-u", getpass.getuser(), "-o", fields)
     for line in [] if code else answer.splitlines():
-        number, reason, cpus, memory, limit, partition, comment, where = line.split("|", 7)
-        if where == folder and NEVER.fullmatch(reason):
+        number, state, reason, cpus, memory, limit, partition, comment, where = line.split("|", 8)
+        if where != folder:
+            continue
+        if state == "PREEMPTED":
+            yield (
+                number,
+                f"SLURM job {number} ({comment}) was preempted, and partition {partition} cancels "
+                "what it preempts: Snakemake would wait for it for ever. Put it back into the "
+                f"queue: scontrol requeue {number}",
+            )
+        elif NEVER.fullmatch(reason):
             yield (
                 number,
                 f"SLURM job {number} ({comment}) will not start ({reason}): it asks partition "
