@@ -132,6 +132,21 @@ def states(rows: pd.DataFrame, reading: str) -> pd.DataFrame:
     return rows.sort_values("layer", kind="stable")
 
 
+def joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Join tables of the states of one run by layer and state; of a column in several, the first.
+
+    Raises
+    ------
+    pandas.errors.MergeError
+        If one has two rows of a state.
+    """
+    every = frames[0]
+    for frame in frames[1:]:
+        more = [name for name in frame if name not in every or name in ("layer", "state")]
+        every = every.merge(frame[more], on=["layer", "state"], validate="one_to_one")
+    return every
+
+
 def collect(
     paths: Sequence[str | Path], runs: Sequence[Mapping[str, str]], into: str | Path
 ) -> None:

@@ -40,12 +40,13 @@ KINDS = {
 
 
 class Job(NamedTuple):
-    """One job: what it did, to which run; empty where it is of none."""
+    """One job: what it did, to which run; empty where it is of none, or to which table."""
 
     rule: str
     model: str = ""
     weights: str = ""
     prompt: str = ""
+    table: str = ""
 
 
 def measured(results: Path) -> dict[Job, dict[str, float]]:
@@ -79,9 +80,13 @@ def planned(folder: Path) -> list[Job]:
     jobs = set()
     for row in csv.DictReader(io.StringIO(said), delimiter="\t"):
         parts = Path(row["output_file"]).parts
-        runs = parts[1] in ("activations", "attention", "metrics", "text")
-        run = [*parts[-3:-1], parts[-1].split(".")[0]] if runs else []
-        jobs.add(Job(row["rule"], *run))
+        name = parts[-1].split(".")[0]
+        if parts[1] in ("activations", "attention", "metrics", "text"):
+            jobs.add(Job(row["rule"], *parts[-3:-1], name))
+        elif parts[1] in ("prompts", "tables"):
+            jobs.add(Job(row["rule"], **{parts[1].removesuffix("s"): name}))
+        else:
+            jobs.add(Job(row["rule"]))
     return sorted(jobs)
 
 

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
 
 from tokensphere.drawing import groups, style
@@ -20,13 +19,6 @@ RECEIVED = [
     "mask_corrected_without_first",
 ]
 BLOCKS = 3
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    """Close what a test drew."""
-    yield
-    plt.close("all")
 
 
 def approx(expected):
@@ -269,14 +261,9 @@ def test_the_layout_holds_within_the_tallest_figure(names):
     assert figure.legends[0].get_window_extent().x1 <= figure.bbox.x1
 
 
-def test_equal_pictures_are_equal_files(tmp_path, monkeypatch):
-    found = []
-    for clock in ("1000000000", "1700000000"):
-        monkeypatch.setenv("SOURCE_DATE_EPOCH", clock)  # matplotlib's clock
-        paths = [tmp_path / f"{clock}.{kind}" for kind in ("png", "svg", "pdf")]
-        style.save(draw(assemble()), *paths, stamp="a stamp")
-        found.append([path.read_bytes() for path in paths])
-    assert found[0] == found[1]
+def test_equal_pictures_are_equal_files(saved_twice):
+    first, second = saved_twice(lambda: draw(assemble()))
+    assert first == second
 
 
 # --- the caption

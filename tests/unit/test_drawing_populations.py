@@ -4,7 +4,6 @@ import math
 
 import pandas as pd
 import pytest
-from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
 
 from tokensphere import catalogue, tables
@@ -20,13 +19,6 @@ COLOURS = dict(
         strict=True)
 )  # fmt: skip
 NAMES = ("published", "controlled")
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    """Close what a test drew."""
-    yield
-    plt.close("all")
 
 
 # Every value its own, so that none is taken for another: the state, the population's place and the
@@ -347,12 +339,10 @@ def save(figure, folder):
     return [path.read_bytes() for path in paths]
 
 
-def test_equal_pictures_are_equal_files(tmp_path, monkeypatch):
+def test_equal_pictures_are_equal_files(saved_twice):
     data = undefined(("between", 1))
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1000000000")  # matplotlib's clock
-    first = save(draw(data), tmp_path / "first")
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    assert save(draw(data), tmp_path / "second") == first
+    first, second = saved_twice(lambda: draw(data))
+    assert first == second
 
 
 # --- captions

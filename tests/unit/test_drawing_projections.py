@@ -7,7 +7,6 @@ import docutils.core
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
 
 from tokensphere import catalogue, tables
@@ -32,13 +31,6 @@ IDENTITIES = {
     (2, "residual"): {0: 12},
     (2, "final_norm"): {0: 0},
 }
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    """Close what a test drew."""
-    yield
-    plt.close("all")
 
 
 def labels(tokens=TOKENS, final=True):

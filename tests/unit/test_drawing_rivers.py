@@ -4,7 +4,6 @@ import math
 
 import pandas as pd
 import pytest
-from matplotlib import pyplot as plt
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex, to_rgb
 
@@ -18,13 +17,6 @@ NAMES = {"trained": "GPT_2*, trained", "random": "GPT_2*, norm_matched.0"}
 
 def approx(expected):
     return pytest.approx(expected, abs=1e-12, rel=0, nan_ok=True)
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    """Close what a test drew."""
-    yield
-    plt.close("all")
 
 
 def layer(text):
@@ -254,14 +246,9 @@ def test_the_layout_holds_within_the_tallest_figure(several):
     assert legend.get_window_extent().x1 <= figure.bbox.x1
 
 
-def test_equal_pictures_are_equal_files(tmp_path, monkeypatch):
-    found = []
-    for clock in ("1000000000", "1700000000"):
-        monkeypatch.setenv("SOURCE_DATE_EPOCH", clock)  # matplotlib's clock
-        paths = [tmp_path / f"{clock}.{kind}" for kind in ("png", "svg", "pdf")]
-        style.save(draw(both()), *paths, stamp="a stamp")
-        found.append([path.read_bytes() for path in paths])
-    assert found[0] == found[1]
+def test_equal_pictures_are_equal_files(saved_twice):
+    first, second = saved_twice(lambda: draw(both()))
+    assert first == second
 
 
 # --- the caption

@@ -5,7 +5,6 @@ import math
 import pandas as pd
 import pytest
 import yaml
-from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
 
 from tokensphere import catalogue, config
@@ -27,13 +26,6 @@ COLUMNS = {
     ("controlled", "rank"): "sphere",
 }
 LAYERS = 3
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    """Close what a test drew."""
-    yield
-    plt.close("all")
 
 
 def approx(expected):
@@ -199,14 +191,9 @@ def test_the_layout_holds_within_the_tallest_figure(names, models):
         assert axes.yaxis.label.get_window_extent().height <= 1.05 * axes.bbox.height
 
 
-def test_equal_pictures_are_equal_files(tmp_path, monkeypatch):
-    found = []
-    for clock in ("1000000000", "1700000000"):
-        monkeypatch.setenv("SOURCE_DATE_EPOCH", clock)  # matplotlib's clock
-        paths = [tmp_path / f"{clock}.{kind}" for kind in ("png", "svg", "pdf")]
-        style.save(draw(assemble()), *paths, stamp="a stamp")
-        found.append([path.read_bytes() for path in paths])
-    assert found[0] == found[1]
+def test_equal_pictures_are_equal_files(saved_twice):
+    first, second = saved_twice(lambda: draw(assemble()))
+    assert first == second
 
 
 def test_the_catalogue_gives_every_scheme_a_look_of_its_own(root):

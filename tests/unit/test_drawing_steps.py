@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
 
 from tokensphere.drawing import steps, style
@@ -26,13 +25,6 @@ COLUMNS = {
 }
 NAMES = sorted(set(COLUMNS.values()))
 PROMPTS = ("wiki", "camus", "iliad", "code", "echo")
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    """Close what a test drew."""
-    yield
-    plt.close("all")
 
 
 def approx(expected):
@@ -318,14 +310,9 @@ def test_the_legend_names_depths_as_they_are():
     assert names(both)[1:3] == ["depth 0.25 to 0.33", "depth 0.67 to 0.75"]
 
 
-def test_equal_pictures_are_equal_files(tmp_path, monkeypatch):
-    found = []
-    for clock in ("1000000000", "1700000000"):
-        monkeypatch.setenv("SOURCE_DATE_EPOCH", clock)  # matplotlib's clock
-        paths = [tmp_path / f"{clock}.{kind}" for kind in ("png", "svg", "pdf")]
-        style.save(draw(assemble()), *paths, stamp="a stamp")
-        found.append([path.read_bytes() for path in paths])
-    assert found[0] == found[1]
+def test_equal_pictures_are_equal_files(saved_twice):
+    first, second = saved_twice(lambda: draw(assemble()))
+    assert first == second
 
 
 def test_the_shades_of_the_catalogue_differ(root):

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -142,3 +143,14 @@ def test_every_collected_table_needs_its_run(tmp_path):
     tables.write(tmp_path / "one.csv", [{"layer": 0}], ["layer"])
     with pytest.raises(ValueError, match="zip"):
         tables.collect([tmp_path / "one.csv"], [], tmp_path / "all.csv")
+
+
+def test_tables_of_states_are_joined_by_layer_and_state_and_the_first_of_a_column_stays():
+    one = pd.DataFrame({"layer": [0, 1, 1], "state": ["residual", "residual", "final_norm"]})
+    two = one.iloc[[2, 0, 1]].assign(rank=[3, 1, 2], reason="two")
+    both = tables.joined([one.assign(mass=[7, 8, 9], reason="one"), two])
+    assert both["rank"].tolist() == [1, 2, 3]
+    assert both["mass"].tolist() == [7, 8, 9]
+    assert set(both["reason"]) == {"one"}
+    with pytest.raises(pd.errors.MergeError):
+        tables.joined([one, pd.concat([two, two])])

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tokensphere import statistics
 from tokensphere.drawing import captions, style
-from tokensphere.tables import states
+from tokensphere.tables import joined, states
 
 COLUMNS = [
     "reading", "measure", "where", "model", "label", "weights", "series", "layer", "state",
@@ -194,12 +194,8 @@ def _stack(
     stacked = []
     for position, run in enumerate(runs):
         frames = [_over_heads(tables[name][position]) for name in names]
-        joined = frames[0]
-        for frame in frames[1:]:
-            fresh = [name for name in frame if name not in joined or name in ("layer", "state")]
-            joined = joined.merge(frame[fresh], on=["layer", "state"], validate="one_to_one")
         stacked.append(
-            joined.assign(
+            joined(frames).assign(
                 model=run["model"],
                 label=run["label"],
                 weights="trained" if run["weights"] == "trained" else "random",
@@ -590,17 +586,7 @@ def _line(
         axes.fill_between(along, least, most, color=look["color"], alpha=opacity / 2, lw=0)
     if not thin and points["reference"].notna().any():
         axes.plot(along, points["reference"].to_numpy(), color=look["color"], ls="dotted", lw=1)
-    for _, normed in points[points["state"] == "final_norm"].iterrows():
-        axes.plot(
-            normed[x],
-            normed["value"],
-            marker="o",
-            mfc="white",
-            mec=look["color"],
-            ms=4,
-            clip_on=False,
-            zorder=3,
-        )
+    style.mark_final_norm(axes, points, x, look["color"])
     marked = points[points["violated"] > 0.5]
     if not thin and len(marked):  # marks that are not clipped and not there break the layout
         axes.plot(

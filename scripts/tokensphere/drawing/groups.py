@@ -179,18 +179,14 @@ def _panel(axes: Axes, points: pd.DataFrame, colours: Mapping[str, str]) -> None
     style.shade_undefined(axes, depths, np.where(values.isna().all(axis="columns"), np.nan, 0.0))
     for line in points["line"].unique():
         marker = "." if len(depths) < 16 else None
-        axes.plot(depths, values[line], marker=marker, clip_on=False, **_look(line, colours))
-    normed = points[points["state"] == "final_norm"]
-    for line, depth, value in normed[["line", "depth", "value"]].itertuples(index=False):
-        axes.plot(
-            depth, value, "o", mfc="white", mec=_look(line, colours)["color"], ms=4, clip_on=False
-        )
+        look = _look(line, colours)
+        axes.plot(depths, values[line], marker=marker, clip_on=False, **look)
+        style.mark_final_norm(axes, points[points["line"] == line], "depth", look["color"])
 
 
 def _legend(data: pd.DataFrame, colours: Mapping[str, str]) -> list[Line2D]:
     names = dict.fromkeys([*colours, *data["line"]])
     handles = [Line2D([], [], label=name, **_look(name, colours)) for name in names if name != ALL]
     if (data["state"] == "final_norm").any():
-        look: dict[str, Any] = {"marker": "o", "mfc": "white", "mec": style.MARK}
-        handles.append(Line2D([], [], lw=0, ms=4, label="output of the final norm", **look))
+        handles.append(style.final_norm_entry())
     return handles

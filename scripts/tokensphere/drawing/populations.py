@@ -214,11 +214,7 @@ def _line(
         markevery=list(range(len(depth))) if len(depth) < 16 else _lonely(value),
         clip_on=False,
     )
-    normed = points[points["state"] == "final_norm"]
-    if len(normed):  # an unclipped line of no point has no extent, which the layout trips over
-        axes.plot(
-            normed["depth"], normed["value"], "o", mfc="white", mec=colour, ms=4, clip_on=False
-        )
+    style.mark_final_norm(axes, points, "depth", colour)
 
 
 def _lonely(value: NDArray[np.float64]) -> list[int]:
@@ -293,9 +289,7 @@ def _legend(
         [], [], color=colours[ENERGY], linewidth=WIDTHS[ENERGY], linestyle="dotted"
     )
     if (data["state"] == "final_norm").any():
-        handles["output of the final norm"] = Line2D(
-            [], [], linestyle="", marker="o", mfc="white", mec=style.MARK, ms=4
-        )
+        handles["output of the final norm"] = style.final_norm_entry()
     if data["value"].isna().any():
         handles["grey strip: no such pair there"] = (
             Patch(color=style.UNDEFINED, lw=0),

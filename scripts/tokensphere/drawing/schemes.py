@@ -149,11 +149,9 @@ def _panel(
     depths = values.index.to_numpy()
     style.shade_undefined(axes, depths, np.where(values.isna().any(axis="columns"), np.nan, 0.0))
     for weights in points["weights"].unique():
-        axes.plot(depths, values[weights], clip_on=False, **_look(weights, looks))
-    normed = points[points["state"] == "final_norm"]
-    for weights, depth, value in normed[["weights", "depth", "value"]].itertuples(index=False):
-        colour = _look(weights, looks)["color"]
-        axes.plot(depth, value, "o", mfc="white", mec=colour, ms=4, clip_on=False, zorder=3)
+        look = _look(weights, looks)
+        axes.plot(depths, values[weights], clip_on=False, **look)
+        style.mark_final_norm(axes, points[points["weights"] == weights], "depth", look["color"])
     _, label, share = panel
     top = 1.0 if share else float(np.nanmax([points["value"].max(), 1.0]))
     axes.set(xlim=(0, 1), xticks=(0, 0.5, 1), ylim=(-0.03 * top, 1.03 * top), ylabel=label)
@@ -169,6 +167,5 @@ def _legend(
         if scheme in drawn
     ]
     if (data["state"] == "final_norm").any():
-        look: dict[str, Any] = {"marker": "o", "mfc": "white", "mec": style.MARK}
-        handles.append(Line2D([], [], lw=0, ms=4, label="output of the final norm", **look))
+        handles.append(style.final_norm_entry())
     return handles

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tokensphere import statistics
 from tokensphere.drawing import style
-from tokensphere.tables import states
+from tokensphere.tables import joined, states
 
 COLUMNS = [
     "reading", "measure", "sweep", "label", "model", "step", "place", "layer", "state", "depth",
@@ -86,15 +86,12 @@ def assemble(
     """
     parts = []
     for frames, run in zip(zip(*tables, strict=True), runs, strict=True):
-        joined = frames[0]
-        for frame in frames[1:]:
-            fresh = [name for name in frame if name not in joined or name in ("layer", "state")]
-            joined = joined.merge(frame[fresh], on=["layer", "state"], validate="one_to_one")
-        chosen = _layers(int(joined["layer"].max()), depths)
+        table = joined(frames)
+        chosen = _layers(int(table["layer"].max()), depths)
         for reading, panels in PANELS.items():
             if reading == "published" and run["prompt"] != prompt:
                 continue
-            rows = states(joined, reading)
+            rows = states(table, reading)
             rows = rows[rows["layer"].isin(chosen)]
             for measure, (column, _, _, gate) in panels.items():
                 value = rows[column].to_numpy(dtype=float)
@@ -107,7 +104,7 @@ def assemble(
                         **{key: run[key] for key in ("sweep", "model", "step", "prompt")},
                         label=run["sweep_label"],
                         place=rows["layer"].map(chosen),
-                        depth=rows["layer"] / joined["layer"].max(),
+                        depth=rows["layer"] / table["layer"].max(),
                         value=value,
                     )
                 )
@@ -242,10 +239,7 @@ def _panel(
         axes.plot(at, value, color=colour, clip_on=False, **look)
         low, high = (shown[end].to_numpy() for end in ("low", "high"))
         axes.fill_between(at, low, high, color=colour, alpha=opacity, lw=0)
-        normed = shown[shown["state"] == "final_norm"]
-        if len(normed):  # marks that are not clipped and not there break the layout
-            hollow: dict[str, Any] = {"mfc": "white", "mec": colour, "ms": 4, "zorder": 3}
-            axes.plot(normed["step"], normed["value"], "o", lw=0, clip_on=False, **hollow)
+        style.mark_final_norm(axes, shown, "step", colour)
 
 
 def _set_steps(axes: Axes, steps: NDArray[Any]) -> None:
@@ -272,8 +266,7 @@ def _legend(data: pd.DataFrame, shades: Sequence[str], controls: Sequence[str]) 
         depths = _depths(data[data["place"] == place]["depth"])
         handles.append(Line2D([], [], color=shades[place], marker=".", ms=4, label=depths))
     if (data["state"] == "final_norm").any():
-        look: dict[str, Any] = {"marker": "o", "mfc": "white", "mec": style.MARK}
-        handles.append(Line2D([], [], lw=0, ms=4, label="output of the final norm", **look))
+        handles.append(style.final_norm_entry())
     for control in controls:
         if (data["series"] == control).any() and (data["reading"] == "controlled").any():
             name = f"thin lines: {control} (control)"

@@ -11,10 +11,12 @@ import matplotlib
 matplotlib.use("Agg")
 
 import numpy as np
+import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 # Inches at print size: one column of a two-column paper, and the whole page width.
@@ -37,6 +39,7 @@ LOOKS = len(CLUSTERS) * len(MARKERS)
 UNCLUSTERED = "#8c8c8c"
 SHORT_LIVED = "#c9c9c9"
 TRAINED, RANDOM = "solid", (0, (4, 2))
+CIRCLE: dict[str, Any] = {"marker": "o", "mfc": "white", "ms": 4, "lw": 0}
 LINE_STYLES: dict[str, Any] = {"trained": TRAINED, "random": RANDOM}
 
 RC: dict[Any, Any] = {
@@ -105,6 +108,18 @@ def legend_columns(labels: Sequence[str], width: float) -> int:
         if sum(LEGEND_SAMPLE + LETTER * int(column.max()) for column in columns) <= width:
             return count
     return 1
+
+
+def mark_final_norm(axes: Axes, points: pd.DataFrame, x: str, colour: str) -> None:
+    """Draw an open circle at a curve's points (`state`, `value`, x) that are of the final norm."""
+    normed = points[points["state"] == "final_norm"]
+    if len(normed):  # marks that are not clipped and not there break the layout
+        axes.plot(normed[x], normed["value"], mec=colour, clip_on=False, zorder=3, **CIRCLE)
+
+
+def final_norm_entry() -> Line2D:
+    """Return the legend's entry of the final norm."""
+    return Line2D([], [], mec=MARK, label="output of the final norm", **CIRCLE)
 
 
 def watermark(figure: Figure, text: str) -> None:
