@@ -287,9 +287,12 @@ def test_a_job_on_a_node_that_fails_runs_on_another(cluster, submit, workspace, 
     number = submitting.waits_for("RUNNING")
     wait_for_first(workspace)
     failed = submitting.jobs("%N")[-1]
-    # Its daemon answers still, so that it comes back by itself.
-    cluster.ask("scontrol", "update", f"nodename={failed}", "state=down", "reason=test")
-    submitting.ends(process)
+    for state in ("down", "drain"):  # its daemon answers, so that it would come back by itself
+        cluster.ask("scontrol", "update", f"nodename={failed}", f"state={state}", "reason=test")
+    try:
+        submitting.ends(process)
+    finally:
+        cluster.ask("scontrol", "update", f"nodename={failed}", "state=resume")
     assert submitting.jobs("%i %T")[-1] == f"{number} COMPLETED"  # the same job, in the queue again
     assert {failed, submitting.jobs("%N")[-1]} == set(cluster.nodes)
     assert_same(workspace, local)
