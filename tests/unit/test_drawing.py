@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 from tokensphere import catalogue, statistics, tables
 from tokensphere.drawing import captions, curves, histograms, readings, style
@@ -1386,6 +1387,19 @@ def test_every_format_carries_its_stamp(tmp_path):
 def test_equal_pictures_are_equal_files(draw, saved_twice):
     first, second = saved_twice(draw)
     assert first == second
+
+
+def test_every_format_is_laid_out_alike(tmp_path, monkeypatch):
+    figure, places, savefig = draw_curves(grid(), panels=GRID), [], Figure.savefig
+
+    def placed_after(self, *arguments, **options):
+        savefig(self, *arguments, **options)
+        places.append([axes.get_position().bounds for axes in self.axes])
+
+    monkeypatch.setattr(Figure, "savefig", placed_after)
+    save(figure, tmp_path / "figure")
+    assert len(places) == 3
+    assert places[0] == places[1] == places[2]
 
 
 def test_text_in_an_svg_stays_text(tmp_path):

@@ -92,6 +92,7 @@ def save(figure: Figure, png: Path, svg: Path, pdf: Path, *, stamp: str) -> None
         If a file does not end as its format does.
     """
     figure.savefig(png, format="png", metadata={"Description": stamp})
+    figure.set_layout_engine("none")  # once is enough, and the three are laid out alike
     figure.savefig(svg, format="svg", metadata={"Date": None, "Description": stamp})
     figure.savefig(pdf, format="pdf", metadata={"CreationDate": None, "Subject": stamp})
     plt.close(figure)

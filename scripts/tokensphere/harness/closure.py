@@ -19,7 +19,7 @@ PACKAGE = "tokensphere"
 HARNESS = f"{PACKAGE}.harness"
 
 # Import names that differ from the name on the package index.
-DISTRIBUTIONS = {"yaml": "PyYAML", "sklearn": "scikit-learn", "umap": "umap-learn"}
+DISTRIBUTIONS = {"PIL": "pillow", "yaml": "PyYAML", "sklearn": "scikit-learn", "umap": "umap-learn"}
 # Packages whose numbers come from another package that no module of ours imports.
 COMPANIONS = {
     "transformers": ("tokenizers",),
