@@ -28,19 +28,29 @@ def write(path: Path, figures: Sequence[Path], *, stamp: str) -> None:
     stamp : str
         What the sheet says of itself.
     """
-    rows = -(-len(figures) // COLUMNS)
     width = CELL + 2 * MARGIN
-    height = TITLE + width
-    sheet = Image.new("RGB", (width * min(COLUMNS, len(figures)), height * rows), "white")
+    pictures = [_shrunk(figure) for figure in figures]
+    rows = range(0, len(figures), COLUMNS)
+    heights = [max(one.height for one in pictures[row : row + COLUMNS]) for row in rows]
+    size = (width * min(COLUMNS, len(figures)), sum(heights) + (TITLE + 2 * MARGIN) * len(heights))
+    sheet = Image.new("RGB", size, "white")
     names = ImageDraw.Draw(sheet)
     font = ImageFont.truetype(Path(matplotlib.get_data_path()) / FONT, LETTERS)
-    for place, figure in enumerate(figures):
-        left, top = width * (place % COLUMNS), height * (place // COLUMNS)
-        names.text((left + width // 2, top + TITLE // 2), figure.stem, "black", font, anchor="mm")
-        with Image.open(figure) as picture:
-            small = picture.convert("RGB")
-        small.thumbnail((CELL, CELL), Image.Resampling.LANCZOS)
-        sheet.paste(small, (left + (width - small.width) // 2, top + TITLE))
+    top = 0
+    for row, height in zip(rows, heights, strict=True):
+        for column, picture in enumerate(pictures[row : row + COLUMNS]):
+            left, name = width * column, figures[row + column].stem
+            names.text((left + width // 2, top + TITLE // 2), name, "black", font, anchor="mm")
+            sheet.paste(picture, (left + (width - picture.width) // 2, top + TITLE))
+        top += TITLE + height + 2 * MARGIN
     about = PngInfo()
     about.add_text("Description", stamp)
     sheet.save(path, format="png", pnginfo=about)
+
+
+def _shrunk(figure: Path) -> Image.Image:
+    """Read a picture, made small enough for its cell."""
+    with Image.open(figure) as picture:
+        small = picture.convert("RGB")
+    small.thumbnail((CELL, CELL), Image.Resampling.LANCZOS)
+    return small
