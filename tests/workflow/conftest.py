@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from filelock import FileLock
 
 from tools import checkpoints
 
@@ -149,9 +150,17 @@ def fresh(tmp_path_factory) -> Workspace:
 
 @pytest.fixture(scope="session")
 def finished(fresh, tmp_path_factory) -> Workspace:
-    """Everything has run. Copy it, do not change it."""
-    workspace = fresh.copy(tmp_path_factory.mktemp("finished") / "work")
-    workspace.make()
+    """Everything has run, once for all workers. Copy it, do not change it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "finished/work"
+    folder.parent.mkdir(exist_ok=True)
+    workspace, done = Workspace(folder), folder.parent / "done"
+    with FileLock(folder.parent / "lock"):
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed
+            fresh.copy(folder)
+            workspace.make()
+            done.touch()
     workspace.shared = True
     return workspace
 
