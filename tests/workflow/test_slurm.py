@@ -147,15 +147,16 @@ class Submitting:
         out = self.cluster.ask("squeue", "-h", "--states=all", "--sort=i", "-o", what)
         return out.splitlines()
 
-    def waits_for(self, state, number=-1):
-        """Wait until a job, by default the youngest, is in a state; return its identifier."""
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
-            found = self.jobs("%i %T")[number:] if self.jobs() else []
-            if found and found[0].endswith(state):
-                return found[0].split()[0]
-            time.sleep(0.5)
-        raise AssertionError(f"no job was {state}: {self.jobs('%i %T %k')}; {self.log.read_text()}")
+    def waits_for(self, state):
+        """Wait until the youngest job is in a state; return its identifier."""
+
+        def found():
+            jobs = self.jobs("%i %T")[-1:]
+            return jobs[0].split()[0] if jobs and jobs[0].endswith(state) else None
+
+        return wait_until(
+            found, lambda: f"no job {state}: {self.jobs('%i %T %k')}; {self.log.read_text()}"
+        )
 
 
 @pytest.fixture
@@ -170,6 +171,32 @@ def submit(cluster, workspace):
     yield make
     for one in made:
         one.stop()
+
+
+@pytest.fixture
+def running(submit):
+    """Return a function that starts an extraction whose script, the first time, sleeps: as it runs.
+
+    It returns what submitted it, Snakemake's process and the job's number.
+    """
+
+    def start(*arguments):
+        submitting = submit(first="time.sleep(600)")
+        process = submitting.start(STORE, *arguments)
+        number = submitting.waits_for("RUNNING")
+        wait_until((submitting.workspace.folder / "first").exists, submitting.log.read_text)
+        return submitting, process, number
+
+    return start
+
+
+def wait_until(ready, explain):
+    """Return what `ready` returns, once it is something; after a while fail with an explanation."""
+    end = time.monotonic() + PATIENCE
+    while not (found := ready()):
+        assert time.monotonic() < end, explain()
+        time.sleep(0.5)
+    return found
 
 
 def assert_same(workspace, local):
@@ -237,11 +264,8 @@ def test_without_accounts_nothing_is_submitted_that_would_never_be_seen_to_end(
 
 
 @LONG
-def test_a_cancelled_job_is_submitted_again(cluster, submit, workspace, local):
-    submitting = submit(first="time.sleep(600)")
-    process = submitting.start(STORE)
-    number = submitting.waits_for("RUNNING")
-    wait_for_first(workspace)
+def test_a_cancelled_job_is_submitted_again(cluster, running, workspace, local):
+    submitting, process, number = running()
     cluster.ask("scancel", number)
     assert "CANCELLED" in submitting.ends(process)
     assert_same(workspace, local)
@@ -281,11 +305,8 @@ def test_drained_nodes_delay_the_run(cluster, submit, workspace, local):
 
 
 @LONG
-def test_a_job_on_a_node_that_fails_runs_on_another(cluster, submit, workspace, local):
-    submitting = submit(first="time.sleep(600)")
-    process = submitting.start(STORE)
-    number = submitting.waits_for("RUNNING")
-    wait_for_first(workspace)
+def test_a_job_on_a_node_that_fails_runs_on_another(cluster, running, workspace, local):
+    submitting, process, number = running()
     failed = submitting.jobs("%N")[-1]
     for state in ("down", "drain"):  # its daemon answers, so that it would come back by itself
         cluster.ask("scontrol", "update", f"nodename={failed}", f"state={state}", "reason=test")
@@ -299,11 +320,8 @@ def test_a_job_on_a_node_that_fails_runs_on_another(cluster, submit, workspace, 
 
 
 @LONG
-def test_a_preempted_job_goes_back_into_the_queue(cluster, submit, workspace, local):
-    submitting = submit(first="time.sleep(600)")
-    process = submitting.start(STORE, "--set-resources", "extract:slurm_partition=requeued")
-    number = submitting.waits_for("RUNNING")
-    wait_for_first(workspace)
+def test_a_preempted_job_goes_back_into_the_queue(cluster, running, workspace, local):
+    submitting, process, number = running("--set-resources", "extract:slurm_partition=requeued")
     preempt(cluster)
     submitting.ends(process, patience=2 * PATIENCE)
     assert f"{number} COMPLETED" in submitting.jobs("%i %T")
@@ -311,18 +329,12 @@ def test_a_preempted_job_goes_back_into_the_queue(cluster, submit, workspace, lo
 
 
 @LONG
-def test_a_job_cancelled_for_another_can_be_put_back(cluster, submit, workspace, local):
+def test_a_job_cancelled_for_another_can_be_put_back(cluster, running, workspace, local):
     """As Snakemake's output says."""
-    submitting = submit(first="time.sleep(600)")
-    process = submitting.start(STORE, "--set-resources", "extract:slurm_partition=cancelled")
-    number = submitting.waits_for("RUNNING")
-    wait_for_first(workspace)
+    submitting, process, number = running("--set-resources", "extract:slurm_partition=cancelled")
     preempt(cluster)
     says = f"scontrol requeue {number}"
-    end = time.monotonic() + PATIENCE
-    while says not in submitting.log.read_text():
-        assert time.monotonic() < end, submitting.log.read_text()
-        time.sleep(0.5)
+    wait_until(lambda: says in submitting.log.read_text(), submitting.log.read_text)
     cluster.ask(*says.split())
     submitting.ends(process, patience=2 * PATIENCE)
     assert f"{number} COMPLETED" in submitting.jobs("%i %T")
@@ -330,12 +342,9 @@ def test_a_job_cancelled_for_another_can_be_put_back(cluster, submit, workspace,
 
 
 @LONG
-def test_a_killed_driver_is_followed_by_another(cluster, submit, workspace, local):
+def test_a_killed_driver_is_followed_by_another(cluster, running, workspace, local):
     """As docs/clusters.md says: cancel what still runs, unlock, run again."""
-    submitting = submit(first="time.sleep(600)")
-    process = submitting.start(STORE)
-    number = submitting.waits_for("RUNNING")
-    wait_for_first(workspace)
+    submitting, process, number = running()
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert submitting.waits_for("RUNNING") == number  # it knows of nothing
@@ -353,14 +362,6 @@ def preempt(cluster):
     """Ask for every node, for two seconds, with a priority that others have not."""
     cluster.ask(*("sbatch", "--wait", "--partition=urgent", f"--nodes={len(cluster.nodes)}"),
                 *("--exclusive", "--output=/dev/null", "--wrap=sleep 2"))  # fmt: skip
-
-
-def wait_for_first(workspace):
-    """Wait until the first script runs."""
-    end = time.monotonic() + PATIENCE
-    while not (workspace.folder / "first").exists():
-        assert time.monotonic() < end
-        time.sleep(0.2)
 
 
 # --- the profile, without a cluster
